@@ -1,2 +1,53 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The custom resources of metallb.io as Rust types, and their definitions.
+//! The custom resources of `metallb.io` as Rust types, and what both daemons exchange with the Kubernetes API.
+//!
+//! - One module per kind, with the plain shape of the object as the API server stores it. Decoding is tolerant:
+//!   what can be wrong in an object is judged by `ferrolb-config`, object by object.
+//! - [`crds`] gives the definitions of all kinds, as MetalLB v0.16.1 (and its main branch) ships them.
+//! - [`annotations`] and [`labels`]: the names users and tools know.
+//! - [`ApiRequest`](request::ApiRequest), [`Event`](event::Event), [`Change`] and [`Clock`]: what the daemons' cores
+//!   say and hear. They are values: a core decides, the daemon around it does the input and output.
+
+pub mod annotations;
+pub mod bfdprofile;
+pub mod bgpadvertisement;
+pub mod bgppeer;
+pub mod bgppeer_v1beta1;
+pub mod community;
+pub mod configurationstate;
+pub mod event;
+pub mod ipaddresspool;
+pub mod l2advertisement;
+pub mod labels;
+pub mod request;
+pub mod servicebgpstatus;
+pub mod servicel2status;
+
+mod change;
+mod clock;
+mod definitions;
+mod duration;
+mod schema;
+
+pub use bfdprofile::{BFDProfile, BFDProfileSpec};
+pub use bgpadvertisement::{BGPAdvertisement, BGPAdvertisementSpec};
+pub use bgppeer::{BGPPeer, BGPPeerSpec};
+pub use change::Change;
+pub use clock::Clock;
+pub use community::{Community, CommunityAlias, CommunitySpec};
+pub use configurationstate::{ConfigurationResult, ConfigurationState, ConfigurationStateStatus};
+pub use definitions::{crds, crds_in, manifests};
+pub use duration::{Duration, ParseDurationError};
+pub use ipaddresspool::{IPAddressPool, IPAddressPoolSpec, IPAddressPoolStatus, ServiceAllocation};
+pub use l2advertisement::{L2Advertisement, L2AdvertisementSpec, PreferredNodeSelector};
+pub use servicebgpstatus::{ServiceBGPStatus, ServiceBGPStatusStatus};
+pub use servicel2status::{InterfaceRef, ServiceL2Status, ServiceL2StatusStatus};
+
+/// The API group of every kind here.
+pub const GROUP: &str = "metallb.io";
+
+/// The group of ferrolb's own kinds, and the prefix of its own annotations and conditions.
+pub const OWN_GROUP: &str = "ferrolb.io";
+
+/// The namespace of MetalLB's manifests.
+pub const DEFAULT_NAMESPACE: &str = "metallb-system";

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The annotation keys of Services.
+//!
+//! A key that is read has a deprecated twin; the mere presence of the new key, even with an empty value, hides it.
+
+use std::collections::BTreeMap;
+
+/// Name of the pool to allocate from.
+pub const ADDRESS_POOL: Key =
+    Key { name: "metallb.io/address-pool", deprecated: "metallb.universe.tf/address-pool" };
+
+/// The addresses asked for: one, or two of different families with a comma between.
+pub const LOAD_BALANCER_IPS: Key =
+    Key { name: "metallb.io/loadBalancerIPs", deprecated: "metallb.universe.tf/loadBalancerIPs" };
+
+/// Sharing key: Services with the same one may share an address. Empty means no sharing.
+pub const ALLOW_SHARED_IP: Key =
+    Key { name: "metallb.io/allow-shared-ip", deprecated: "metallb.universe.tf/allow-shared-ip" };
+
+/// Written by the controller: the pool that owns the Service's addresses. It has no deprecated twin.
+pub const IP_ALLOCATED_FROM_POOL: &str = "metallb.io/ip-allocated-from-pool";
+
+/// The prefix of every deprecated key.
+pub const DEPRECATED_PREFIX: &str = "metallb.universe.tf";
+
+/// The prefix of the annotations that ask for something MetalLB does not have.
+pub const OWN_PREFIX: &str = "ferrolb.io/";
+
+/// An annotation that is read under either of two names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Key {
+    /// The current name. Messages always say this one.
+    pub name: &'static str,
+    /// The name of former versions.
+    pub deprecated: &'static str,
+}
+
+impl Key {
+    /// The value in an object's annotations. `Some("")` if the deciding key is there without a value.
+    pub fn of(self, annotations: Option<&BTreeMap<String, String>>) -> Option<&str> {
+        let annotations = annotations?;
+        annotations.get(self.name).or_else(|| annotations.get(self.deprecated)).map(String::as_str)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_new_key_hides_the_deprecated_one_even_when_empty() {
+        let old = (ADDRESS_POOL.deprecated.to_owned(), "old".to_owned());
+        let new = (ADDRESS_POOL.name.to_owned(), String::new());
+        assert_eq!(ADDRESS_POOL.of(None), None);
+        assert_eq!(ADDRESS_POOL.of(Some(&BTreeMap::new())), None);
+        assert_eq!(ADDRESS_POOL.of(Some(&BTreeMap::from([old.clone()]))), Some("old"));
+        assert_eq!(ADDRESS_POOL.of(Some(&BTreeMap::from([old, new]))), Some(""));
+    }
+}
