@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Who holds which address: the bookkeeping under every decision.
+//!
+//! Kept so that each question costs the logarithm of what is *held* (plus, for sharers, the addresses under
+//! their key), whatever the size of the pools.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use ferrolb_config::Config;
+use ferrolb_net_types::{IpFamily, PoolName, ServiceKey};
+
+use crate::claim::{Claim, Keys, Port};
+use crate::ranges::RangeSet;
+use crate::refusal::Refusal;
+use crate::space::{PoolId, Space, index};
+
+/// The pools and who holds what in them.
+#[derive(Clone, Debug, Default)]
+pub struct Allocator {
+    pub(crate) space: Space,
+    pub(crate) pools_incomplete: bool,
+    /// What is taken, by pool, then family.
+    taken: Vec<[Taken; 2]>,
+    /// Everybody on an address.
+    tenants: BTreeMap<IpAddr, Tenants>,
+    /// The addresses on which a Service with these keys might join, by pool, family, ordinal.
+    joinable: BTreeMap<Keys, BTreeMap<(PoolId, IpFamily, u128), IpAddr>>,
+    allocations: BTreeMap<ServiceKey, Allocation>,
+    changes: Changes,
+}
+
+/// What one Service holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Allocation {
+    /// The pool of all its addresses; `None` if that pool is not known at the moment.
+    pub pool: Option<PoolName>,
+    /// One address, or one of each family, in the order of the status.
+    pub ips: Vec<IpAddr>,
+    keys: Keys,
+    ports: Vec<Port>,
+}
+
+/// What happened since the last [`Allocator::take_changes`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Pools in which something became free: an address, a port of a shared one, a sharing key.
+    pub freed: BTreeSet<PoolName>,
+    /// Pools whose counters changed.
+    pub counters: BTreeSet<PoolName>,
+}
+
+/// How full a pool is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// IPv4.
+    pub ipv4: Usage,
+    /// IPv6.
+    pub ipv6: Usage,
+}
+
+/// How full a pool is in one family. Numbers never exceed 2^63-1 and are never negative.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Addresses the pool has to give.
+    pub capacity: i64,
+    /// Distinct addresses in use; one that several Services share counts once.
+    pub in_use: i64,
+}
+
+impl Usage {
+    /// Addresses still to give.
+    pub fn available(self) -> i64 {
+        self.capacity.saturating_sub(self.in_use).max(0)
+    }
+}
+
+impl Counters {
+    /// Both families together.
+    pub fn total(self) -> Usage {
+        Usage {
+            capacity: self.ipv4.capacity.saturating_add(self.ipv6.capacity),
+            in_use: self.ipv4.in_use.saturating_add(self.ipv6.in_use),
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+struct Taken {
+    ordinals: RangeSet,
+    /// Distinct addresses, those without an ordinal included.
+    count: i64,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Tenants {
+    /// Those of the Service that came last; equal for all where there are several.
+    keys: Keys,
+    services: BTreeSet<ServiceKey>,
+    ports: BTreeMap<Port, ServiceKey>,
+}
+
+/// Whether addresses that a pool covers but no longer hands out are fine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Covered {
+    /// For addresses that a Service holds already.
+    Anywhere,
+    /// For addresses that it asks for.
+    ByWhatIsHandedOut,
+}
+
+impl Allocator {
+    /// An allocator in which nobody holds anything yet.
+    pub fn new(config: &Config) -> Self {
+        let space = Space::new(config);
+        let taken = space.ids().map(|_| Default::default()).collect();
+        Self { space, pools_incomplete: config.pools_incomplete, taken, ..Self::default() }
+    }
+
+    /// What a Service holds.
+    pub fn allocation(&self, service: &ServiceKey) -> Option<&Allocation> {
+        self.allocations.get(service)
+    }
+
+    /// Takes everything from a Service that is gone or no longer ours. Whether it held anything.
+    pub fn release(&mut self, service: &ServiceKey) -> bool {
+        let Some(allocation) = self.allocations.remove(service) else { return false };
+        for &ip in &allocation.ips {
+            self.leave(service, ip);
+        }
+        true
+    }
+
+    /// The pools, in order of name.
+    pub fn pools(&self) -> impl Iterator<Item = &PoolName> {
+        self.space.ids().map(|id| &self.space.pool(id).name)
+    }
+
+    /// How full a pool is; `None` if there is no such pool.
+    pub fn counters(&self, pool: &str) -> Option<Counters> {
+        let id = self.space.by_name(pool)?;
+        let usage = |family| Usage {
+            capacity: self.space.capacity(id, family),
+            in_use: self.taken[id.0][index(family)].count,
+        };
+        Some(Counters { ipv4: usage(IpFamily::V4), ipv6: usage(IpFamily::V6) })
+    }
+
+    /// Whether a pool has an address that nobody holds.
+    pub fn has_unused(&self, pool: &str) -> bool {
+        self.space.by_name(pool).is_some_and(|id| {
+            [IpFamily::V4, IpFamily::V6].into_iter().any(|family| self.lowest_unused(id, family).is_some())
+        })
+    }
+
+    /// What changed since this was asked last.
+    pub fn take_changes(&mut self) -> Changes {
+        std::mem::take(&mut self.changes)
+    }
+
+    /// The address of a pool and family that the Service would get: the first that is unused or that it may share.
+    pub(crate) fn first_for(&self, claim: &Claim, id: PoolId, family: IpFamily) -> Option<IpAddr> {
+        let unused = self.lowest_unused(id, family);
+        let before = unused.map_or(u128::MAX, |(ordinal, _)| ordinal);
+        let shared = self.joinable.get(&claim.keys).and_then(|addresses| {
+            addresses
+                .range((id, family, 0)..=(id, family, before))
+                .find(|(_, ip)| self.check(claim, **ip).is_ok())
+        });
+        shared.map(|(_, ip)| *ip).or(unused.map(|(_, ip)| ip))
+    }
+
+    /// The pool that holds all of these addresses and admits the Service. `None` if they lie outside all
+    /// known pools while not every pool is known.
+    pub(crate) fn owner(
+        &self,
+        claim: &Claim,
+        ips: &[Option<IpAddr>],
+        covered: Covered,
+    ) -> Result<Option<PoolId>, Refusal> {
+        let outside = || Refusal::NotInOnePool(ips.to_vec());
+        let mut owner: Option<PoolId> = None;
+        let mut unknown = false;
+        for ip in ips {
+            let ip = ip.ok_or_else(outside)?;
+            match self.space.locate(ip) {
+                Some(place) if covered == Covered::Anywhere || place.ordinal.is_some() => {
+                    if owner.is_some_and(|owner| owner != place.pool) {
+                        return Err(outside());
+                    }
+                    owner = Some(place.pool);
+                }
+                None if covered == Covered::Anywhere && self.pools_incomplete => unknown = true,
+                _ => return Err(outside()),
+            }
+        }
+        if let Some(pool) = owner.map(|id| self.space.pool(id))
+            && !pool.admits(&claim.service.namespace, &claim.labels)
+        {
+            return Err(Refusal::PoolNotCompatible(pool.name.clone()));
+        }
+        Ok(owner.filter(|_| !unknown))
+    }
+
+    /// Gives a Service exactly these addresses in place of what it holds. On refusal nothing changes.
+    pub(crate) fn assign(
+        &mut self,
+        claim: &Claim,
+        ips: &[Option<IpAddr>],
+        covered: Covered,
+    ) -> Result<(), Refusal> {
+        let pool = self.owner(claim, ips, covered)?.map(|id| self.space.pool(id).name.clone());
+        let ips: Vec<IpAddr> = ips.iter().copied().flatten().collect();
+        match ips[..] {
+            [a, b] if IpFamily::of(a) == IpFamily::of(b) => return Err(Refusal::SameFamily(a, b)),
+            [_, _, _, ..] => return Err(Refusal::MoreThanTwo(ips)),
+            _ => {}
+        }
+        for &ip in &ips {
+            self.check(claim, ip)?;
+        }
+        let allocation = Allocation { pool, ips, keys: claim.keys.clone(), ports: claim.ports.clone() };
+        if self.allocations.get(&claim.service).is_some_and(|held| *held == allocation) {
+            return Ok(());
+        }
+        let old = self.allocations.insert(claim.service.clone(), allocation.clone());
+        for ip in old.into_iter().flat_map(|old| old.ips) {
+            self.leave(&claim.service, ip);
+        }
+        for ip in allocation.ips {
+            self.enter(claim, ip);
+        }
+        Ok(())
+    }
+
+    /// Whether the Service may be on the address, given who else is.
+    fn check(&self, claim: &Claim, ip: IpAddr) -> Result<(), Refusal> {
+        let Some(tenants) = self.tenants.get(&ip) else { return Ok(()) };
+        let users: Vec<ServiceKey> =
+            tenants.services.iter().filter(|s| **s != claim.service).cloned().collect();
+        if users.is_empty() {
+            return Ok(());
+        }
+        if !claim.keys.share_with(&tenants.keys) {
+            return Err(Refusal::InUse { service: claim.service.clone(), users });
+        }
+        match claim.ports.iter().find(|port| tenants.ports.get(port).is_some_and(|s| *s != claim.service)) {
+            Some(&port) => Err(Refusal::PortInUse { port, ip }),
+            None => Ok(()),
+        }
+    }
+
+    fn lowest_unused(&self, id: PoolId, family: IpFamily) -> Option<(u128, IpAddr)> {
+        let ordinal = self.taken[id.0][index(family)].ordinals.lowest_missing()?;
+        Some((ordinal, self.space.address(id, family, ordinal)?))
+    }
+
+    fn enter(&mut self, claim: &Claim, ip: IpAddr) {
+        let tenants = self.tenants.entry(ip).or_default();
+        let first = tenants.services.is_empty();
+        tenants.services.insert(claim.service.clone());
+        tenants.keys.clone_from(&claim.keys);
+        for &port in &claim.ports {
+            tenants.ports.insert(port, claim.service.clone());
+        }
+        let Some(place) = self.space.locate(ip) else { return };
+        let family = IpFamily::of(ip);
+        if let Some(ordinal) = place.ordinal
+            && !claim.keys.sharing.is_empty()
+        {
+            self.joinable.entry(claim.keys.clone()).or_default().insert((place.pool, family, ordinal), ip);
+        }
+        let name = &self.space.pool(place.pool).name;
+        if first {
+            let taken = &mut self.taken[place.pool.0][index(family)];
+            taken.count += 1;
+            if let Some(ordinal) = place.ordinal {
+                taken.ordinals.insert(ordinal);
+            }
+            self.changes.counters.insert(name.clone());
+        }
+    }
+
+    fn leave(&mut self, service: &ServiceKey, ip: IpAddr) {
+        let Some(tenants) = self.tenants.get_mut(&ip) else { return };
+        tenants.services.remove(service);
+        tenants.ports.retain(|_, owner| owner != service);
+        let last = tenants.services.is_empty();
+        let keys = if last { self.tenants.remove(&ip).map(|t| t.keys) } else { None };
+        let Some(place) = self.space.locate(ip) else { return };
+        let family = IpFamily::of(ip);
+        let name = &self.space.pool(place.pool).name;
+        self.changes.freed.insert(name.clone());
+        if !last {
+            return;
+        }
+        let taken = &mut self.taken[place.pool.0][index(family)];
+        taken.count -= 1;
+        self.changes.counters.insert(name.clone());
+        if let Some(ordinal) = place.ordinal {
+            taken.ordinals.remove(ordinal);
+            if let Some(keys) = keys
+                && let Some(addresses) = self.joinable.get_mut(&keys)
+            {
+                addresses.remove(&(place.pool, family, ordinal));
+                if addresses.is_empty() {
+                    self.joinable.remove(&keys);
+                }
+            }
+        }
+    }
+}
