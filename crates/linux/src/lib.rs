@@ -1,2 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The only crate that touches the operating system below std: packet sockets, netlink, namespaces, privileges.
+//!
+//! Everything here is synchronous and returns [`Error`], which says what was attempted and on what. Nothing
+//! here decides anything: which interface answers for which address is the engines' business.
+//!
+//! ```text
+//!   netns ── link ── inspect            the lab: hosts, cables, addresses; and what the kernel made of them
+//!      └──── sysctl   container         a process as a container runtime would start it
+//!                     process           who a pid is, so that it is never taken for another
+//! ```
+#![allow(unsafe_code)] // Each block says why it is sound.
+
+pub mod container;
+mod error;
+pub mod inspect;
+pub mod link;
+mod netlink;
+pub mod netns;
+pub mod process;
+pub mod sysctl;
+
+pub use error::{Error, Result};
+pub use netlink::Netlink;
+pub use netns::Namespace;
