@@ -8,6 +8,9 @@
 //! - [`ApiRequest`](request::ApiRequest), [`Event`](event::Event), [`Change`] and [`Clock`]: what the daemons' cores
 //!   say and hear. They are values: a core decides, the daemon around it does the input and output.
 
+// Each printer column of a kind repeats the keys of `printcolumn`, and often the column's type.
+#![allow(clippy::duplicated_attributes)]
+
 pub mod annotations;
 pub mod bfdprofile;
 pub mod bgpadvertisement;
