@@ -1,2 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What both daemons need of Kubernetes: watches, writes, TLS, health, metrics, logs.
+//! What both daemons need of Kubernetes, and of a process that Kubernetes runs.
+//!
+//! ```text
+//!  API server ──list, watch──► watch ──Change<K>──► core ──ApiRequest──► writes ──► API server
+//!                                                     └────Event───────► events ──►
+//!  kubelet ────/healthz────────► health        Prometheus ──/metrics──► metrics server
+//! ```
+//!
+//! Nothing here decides anything: watches deliver what there is, writes deliver what was decided, and each
+//! of them waits for its own stranger only. Everything runs on the one thread of the caller's runtime.
+
+pub mod access;
+pub mod backoff;
+pub mod client;
+pub mod events;
+pub mod flags;
+pub mod health;
+pub mod listen;
+pub mod logging;
+pub mod metrics;
+pub mod process;
+pub mod reach;
+pub mod request;
+pub mod tls;
+pub mod watch;
+pub mod writes;
+
+mod process_metrics;

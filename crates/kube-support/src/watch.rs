@@ -1,0 +1,465 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Watching one kind of object: a complete list, then every change, for ever.
+//!
+//! What comes out is level-triggered: a [`Change::Reset`] carries everything there is, later changes one
+//! object each. An object that cannot be decoded is reported and skipped: it breaks neither the list nor
+//! what is known of it, because unknown is not gone. An API server that goes away costs waiting, never data:
+//! the stream goes on where it broke, or starts over with a list where the server has forgotten (410).
+
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use ferrolb_api::Change;
+use http::{Method, Request};
+use http::header::ACCEPT;
+use http_body_util::BodyExt as _;
+use kube::client::Body;
+use kube::{Client, Resource, ResourceExt as _};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+use tokio::time::{Instant, timeout_at};
+
+use crate::backoff::{Backoff, between};
+use crate::client::chain;
+use crate::reach::Reach;
+use crate::request::{RequestError, escape, send};
+
+/// Objects per page of a list.
+const PAGE: u32 = 500;
+/// How long one page may take.
+const PAGE_LIMIT: Duration = Duration::from_secs(60);
+/// The server ends a watch after a time from this range, and a silent one is given up shortly after: a
+/// connection that died without a word is noticed within a minute.
+const WATCH_TIME: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(60));
+/// What the end of a watch may be late.
+const GRACE: Duration = Duration::from_secs(5);
+/// Waits after failures start here.
+const FIRST_WAIT: Duration = Duration::from_millis(200);
+/// Waits while the server cannot be reached or is in trouble.
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
+/// Waits while the kind does not exist yet: its definition is about to be applied.
+const UNKNOWN_KIND_WAIT: Duration = Duration::from_secs(2);
+/// Waits while reading is forbidden: somebody has to change a role first.
+const FORBIDDEN_WAIT: Duration = Duration::from_secs(60);
+
+/// What to watch, and how.
+#[derive(Debug)]
+pub struct Watch<K> {
+    namespace: Option<String>,
+    labels: Option<String>,
+    fields: Option<String>,
+    optional: bool,
+    trim: fn(&mut K),
+}
+
+impl<K> Watch<K>
+where
+    K: Resource<DynamicType = ()> + DeserializeOwned + Debug + Send + 'static,
+{
+    /// All objects of the cluster.
+    pub fn cluster() -> Self {
+        Self { namespace: None, labels: None, fields: None, optional: false, trim: drop_managed_fields }
+    }
+
+    /// The objects of one namespace.
+    pub fn namespaced(namespace: &str) -> Self {
+        Self { namespace: Some(namespace.to_owned()), ..Self::cluster() }
+    }
+
+    /// Only objects that this label selector takes.
+    pub fn labels(mut self, selector: String) -> Self {
+        self.labels = Some(selector);
+        self
+    }
+
+    /// Only objects that this field selector takes.
+    pub fn fields(mut self, selector: String) -> Self {
+        self.fields = Some(selector);
+        self
+    }
+
+    /// A kind that may be forbidden or unknown: then it counts as empty, with one line in the log.
+    pub fn optional(mut self) -> Self {
+        self.optional = true;
+        self
+    }
+
+    /// Drops what is not used before an object is kept. Managed fields are dropped always.
+    pub fn trim(mut self, trim: fn(&mut K)) -> Self {
+        self.trim = trim;
+        self
+    }
+
+    /// Watches until `take` says `false`. `take` gets the changes in order; it may wait, and then the
+    /// watch waits with it.
+    pub async fn run<T, F>(self, client: Client, reach: Reach, mut take: T)
+    where
+        T: FnMut(Change<K>) -> F,
+        F: Future<Output = bool>,
+    {
+        let mut cursor = Cursor::new(self);
+        let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
+        loop {
+            let ended = match cursor.version.clone() {
+                None => cursor.list(&client, &mut take).await,
+                Some(version) => cursor.watch(&client, &version, &reach, &mut take).await,
+            };
+            match ended {
+                Ok(()) => {
+                    backoff.reset();
+                    reach.answered();
+                }
+                Err(Stop::Closed) => return,
+                Err(Stop::Expired) => cursor.version = None,
+                Err(Stop::Failed(error)) => {
+                    let heard = reach.heard();
+                    let longest = cursor.failed(&error, backoff.failures());
+                    if cursor.counts_as_empty(&error) && !take(Change::Reset(Vec::new())).await {
+                        return;
+                    }
+                    backoff.cap_at(longest);
+                    // When another watch gets through, there is no point in waiting on.
+                    tokio::select! {
+                        () = tokio::time::sleep(backoff.next()) => {}
+                        () = heard, if error.code == 0 => {}
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Why a list or a watch ended.
+enum Stop {
+    /// Nobody listens any more.
+    Closed,
+    /// The server no longer knows the version we are at.
+    Expired,
+    /// It did not work.
+    Failed(RequestError),
+}
+
+impl From<RequestError> for Stop {
+    fn from(error: RequestError) -> Self {
+        if error.code == 410 { Self::Expired } else { Self::Failed(error) }
+    }
+}
+
+/// Where one watch stands.
+struct Cursor<K> {
+    settings: Watch<K>,
+    /// Resource version to go on from; `None` asks for a list.
+    version: Option<String>,
+    /// What the receiver knows of, by namespace and name.
+    known: BTreeSet<(String, String)>,
+    /// Whether the first list has been delivered.
+    listed: bool,
+    /// The last complaint, so that it is made once.
+    complaint: Option<(u16, String)>,
+    _kind: PhantomData<fn() -> K>,
+}
+
+impl<K> Cursor<K>
+where
+    K: Resource<DynamicType = ()> + DeserializeOwned + Debug + Send + 'static,
+{
+    fn new(settings: Watch<K>) -> Self {
+        Self {
+            settings,
+            version: None,
+            known: BTreeSet::new(),
+            listed: false,
+            complaint: None,
+            _kind: PhantomData,
+        }
+    }
+
+    async fn list<T, F>(&mut self, client: &Client, take: &mut T) -> Result<(), Stop>
+    where
+        T: FnMut(Change<K>) -> F,
+        F: Future<Output = bool>,
+    {
+        let mut objects = Vec::new();
+        let mut doubtful = BTreeSet::new();
+        let mut next: Option<String> = None;
+        let version = loop {
+            let mut query = self.query();
+            query.push_str(&format!("limit={PAGE}"));
+            if let Some(token) = &next {
+                query.push_str(&format!("&continue={}", escape(token)));
+            }
+            let bytes = send(client, Method::GET, &self.path(&query), None, PAGE_LIMIT).await?;
+            let page: Page<K> = serde_json::from_slice(&bytes)
+                .map_err(|error| RequestError::no_answer(format!("the list cannot be read: {error}")))?;
+            for item in page.items.unwrap_or_default() {
+                match item {
+                    Item::Good(mut object) => {
+                        self.trim(&mut object);
+                        objects.push(*object);
+                    }
+                    Item::Bad { namespace, name, error } => {
+                        self.report_undecodable(&namespace, &name, &error);
+                        doubtful.insert((namespace, name));
+                    }
+                }
+            }
+            next = page.metadata.next.filter(|token| !token.is_empty());
+            if next.is_none() {
+                break page.metadata.version;
+            }
+        };
+        self.recovered();
+        let present: BTreeSet<(String, String)> = objects.iter().map(key).collect();
+        let kept: Vec<(String, String)> = doubtful.intersection(&self.known).cloned().collect();
+        if self.listed && !kept.is_empty() {
+            // A list that lacks objects that exist must not pass for the whole truth: say the difference.
+            for (namespace, name) in self.known.difference(&present).filter(|key| !doubtful.contains(*key)) {
+                let gone = Change::Deleted { namespace: namespace.clone(), name: name.clone() };
+                open(take(gone).await)?;
+            }
+            for object in objects {
+                open(take(Change::Applied(Box::new(object))).await)?;
+            }
+        } else {
+            open(take(Change::Reset(objects)).await)?;
+        }
+        self.known = present;
+        self.known.extend(kept);
+        self.listed = true;
+        // A server that sends no version is asked again later.
+        self.version = Some(version.unwrap_or_default());
+        Ok(())
+    }
+
+    async fn watch<T, F>(
+        &mut self,
+        client: &Client,
+        version: &str,
+        reach: &Reach,
+        take: &mut T,
+    ) -> Result<(), Stop>
+    where
+        T: FnMut(Change<K>) -> F,
+        F: Future<Output = bool>,
+    {
+        let time = between(WATCH_TIME.0, WATCH_TIME.1);
+        let query = format!(
+            "{}watch=true&allowWatchBookmarks=true&timeoutSeconds={}&resourceVersion={}",
+            self.query(),
+            time.as_secs(),
+            escape(version)
+        );
+        let request = Request::builder()
+            .uri(self.path(&query))
+            .header(ACCEPT, "application/json")
+            .body(Body::empty())
+            .map_err(|error| RequestError::no_answer(error.to_string()))?;
+        let end = Instant::now() + time + GRACE;
+        let late = |_| RequestError::no_answer("the watch went silent".to_owned());
+        let broken = |error: kube::Error| RequestError::no_answer(chain(&error));
+        let response = timeout_at(end, client.send(request)).await.map_err(late)?.map_err(broken)?;
+        let code = response.status();
+        let mut body = response.into_body();
+        if !code.is_success() {
+            let bytes = timeout_at(end, body.collect()).await.map_err(late)?.map_err(broken)?.to_bytes();
+            return Err(RequestError::from_answer(code.as_u16(), &bytes).into());
+        }
+        self.recovered();
+        reach.answered();
+        let mut buffer = BytesMut::new();
+        let mut searched = 0;
+        loop {
+            let Some(frame) = timeout_at(end, body.frame()).await.map_err(late)? else { return Ok(()) };
+            let Ok(data) = frame.map_err(broken)?.into_data() else { continue };
+            buffer.extend_from_slice(&data);
+            while let Some(at) = buffer[searched..].iter().position(|byte| *byte == b'\n') {
+                let line = buffer.split_to(searched + at + 1);
+                searched = 0;
+                if !line.trim_ascii().is_empty() {
+                    self.event(&line, take).await?;
+                }
+            }
+            searched = buffer.len();
+            if buffer.is_empty() {
+                // A large object must not keep its buffer for the rest of the watch.
+                buffer = BytesMut::new();
+            }
+        }
+    }
+
+    async fn event<T, F>(&mut self, line: &[u8], take: &mut T) -> Result<(), Stop>
+    where
+        T: FnMut(Change<K>) -> F,
+        F: Future<Output = bool>,
+    {
+        let event: Event = serde_json::from_slice(line)
+            .map_err(|error| RequestError::no_answer(format!("the watch cannot be read: {error}")))?;
+        if event.what == "ERROR" {
+            let code = event.object.get("code").and_then(Value::as_u64).and_then(|code| u16::try_from(code).ok());
+            let body = serde_json::to_vec(&event.object).unwrap_or_default();
+            return Err(RequestError::from_answer(code.unwrap_or(500), &body).into());
+        }
+        let version = event.object["metadata"]["resourceVersion"].as_str().map(str::to_owned);
+        match event.what.as_str() {
+            "ADDED" | "MODIFIED" => match Item::<K>::from_value(event.object) {
+                Item::Good(mut object) => {
+                    self.trim(&mut object);
+                    self.known.insert(key(object.as_ref()));
+                    open(take(Change::Applied(object)).await)?;
+                }
+                Item::Bad { namespace, name, error } => self.report_undecodable(&namespace, &name, &error),
+            },
+            "DELETED" => {
+                let (namespace, name) = identity(&event.object);
+                self.known.remove(&(namespace.clone(), name.clone()));
+                open(take(Change::Deleted { namespace, name }).await)?;
+            }
+            // Bookmarks only move the version on; so does what a later server may invent.
+            _ => {}
+        }
+        if version.is_some() {
+            self.version = version;
+        }
+        Ok(())
+    }
+
+    fn trim(&self, object: &mut K) {
+        drop_managed_fields(object);
+        (self.settings.trim)(object);
+    }
+
+    fn path(&self, query: &str) -> String {
+        format!("{}?{query}", K::url_path(&(), self.settings.namespace.as_deref()))
+    }
+
+    fn query(&self) -> String {
+        let mut query = String::new();
+        if let Some(selector) = &self.settings.labels {
+            query.push_str(&format!("labelSelector={}&", escape(selector)));
+        }
+        if let Some(selector) = &self.settings.fields {
+            query.push_str(&format!("fieldSelector={}&", escape(selector)));
+        }
+        query
+    }
+
+    fn counts_as_empty(&mut self, error: &RequestError) -> bool {
+        let empty = self.settings.optional && !self.listed && matches!(error.code, 403 | 404);
+        self.listed |= empty;
+        empty
+    }
+
+    /// Says once what is wrong; gives the longest wait that fits it.
+    fn failed(&mut self, error: &RequestError, failures: u32) -> Duration {
+        let resource = K::plural(&()).into_owned();
+        let complaint = (error.code, error.reason.clone());
+        // A watch that broke is tried again at once; only what lasts is worth a line.
+        let lasting = error.code != 0 || failures > 0;
+        if lasting && self.complaint.as_ref() != Some(&complaint) {
+            self.complaint = Some(complaint);
+            let error_text = error.message.as_str();
+            match error.code {
+                403 | 404 if self.settings.optional => tracing::info!(
+                    op = "watch", resource, error = error_text, "cannot be read, taken as empty"
+                ),
+                404 => tracing::warn!(
+                    op = "watch", resource, error = error_text,
+                    "the kind is not served yet, waiting for its CustomResourceDefinition"
+                ),
+                _ => tracing::warn!(op = "watch", resource, error = error_text, "watch failed, retrying"),
+            }
+        }
+        match error.code {
+            403 => FORBIDDEN_WAIT,
+            404 if self.settings.optional => FORBIDDEN_WAIT,
+            404 | 429 => UNKNOWN_KIND_WAIT,
+            _ => LONGEST_WAIT,
+        }
+    }
+
+    fn recovered(&mut self) {
+        if self.complaint.take().is_some() {
+            tracing::info!(op = "watch", resource = %K::plural(&()), "watch works again");
+        }
+    }
+
+    fn report_undecodable(&self, namespace: &str, name: &str, error: &str) {
+        tracing::error!(
+            op = "watch", kind = %K::kind(&()), namespace, name, error,
+            "the object cannot be decoded, what was known of it stays"
+        );
+    }
+}
+
+fn open(listening: bool) -> Result<(), Stop> {
+    if listening { Ok(()) } else { Err(Stop::Closed) }
+}
+
+fn key<K: Resource<DynamicType = ()>>(object: &K) -> (String, String) {
+    (object.namespace().unwrap_or_default(), object.name_any())
+}
+
+fn drop_managed_fields<K: Resource<DynamicType = ()>>(object: &mut K) {
+    object.meta_mut().managed_fields = None;
+}
+
+fn identity(object: &Value) -> (String, String) {
+    let text = |key: &str| object["metadata"][key].as_str().unwrap_or_default().to_owned();
+    (text("namespace"), text("name"))
+}
+
+#[derive(Deserialize)]
+#[serde(bound = "K: DeserializeOwned")]
+struct Page<K> {
+    #[serde(default)]
+    metadata: PageMeta,
+    /// `null` is what Go writes for an empty list.
+    #[serde(default = "no_items")]
+    items: Option<Vec<Item<K>>>,
+}
+
+fn no_items<K>() -> Option<Vec<Item<K>>> {
+    None
+}
+
+#[derive(Default, Deserialize)]
+struct PageMeta {
+    #[serde(rename = "resourceVersion")]
+    version: Option<String>,
+    #[serde(rename = "continue")]
+    next: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Event {
+    #[serde(rename = "type")]
+    what: String,
+    #[serde(default)]
+    object: Value,
+}
+
+/// One object of a list, decoded by itself.
+enum Item<K> {
+    Good(Box<K>),
+    Bad { namespace: String, name: String, error: String },
+}
+
+impl<K: DeserializeOwned> Item<K> {
+    fn from_value(value: Value) -> Self {
+        let (namespace, name) = identity(&value);
+        match serde_json::from_value(value) {
+            Ok(object) => Self::Good(Box::new(object)),
+            Err(error) => Self::Bad { namespace, name, error: error.to_string() },
+        }
+    }
+}
+
+impl<'de, K: DeserializeOwned> Deserialize<'de> for Item<K> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Value::deserialize(deserializer).map(Self::from_value)
+    }
+}
