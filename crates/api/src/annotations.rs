@@ -24,7 +24,7 @@ pub const IP_ALLOCATED_FROM_POOL: &str = "metallb.io/ip-allocated-from-pool";
 pub const DEPRECATED_PREFIX: &str = "metallb.universe.tf";
 
 /// The prefix of the annotations that ask for something MetalLB does not have.
-pub const OWN_PREFIX: &str = "ferrolb.io/";
+pub const OWN_PREFIX: &str = concat!(own_group!(), "/");
 
 /// An annotation that is read under either of two names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,6 +11,13 @@
 // Each printer column of a kind repeats the keys of `printcolumn`, and often the column's type.
 #![allow(clippy::duplicated_attributes)]
 
+/// The one place that says `ferrolb.io`.
+macro_rules! own_group {
+    () => {
+        "ferrolb.io"
+    };
+}
+
 pub mod annotations;
 pub mod bfdprofile;
 pub mod bgpadvertisement;
@@ -50,7 +57,10 @@ pub use servicel2status::{InterfaceRef, ServiceL2Status, ServiceL2StatusStatus};
 pub const GROUP: &str = "metallb.io";
 
 /// The group of ferrolb's own kinds, and the prefix of its own annotations and conditions.
-pub const OWN_GROUP: &str = "ferrolb.io";
+pub const OWN_GROUP: &str = own_group!();
+
+/// The condition of a ConfigurationState that carries every diagnostic beside the one its verdict shows.
+pub const DIAGNOSTICS_CONDITION: &str = concat!(own_group!(), "/Diagnostics");
 
 /// The namespace of MetalLB's manifests.
 pub const DEFAULT_NAMESPACE: &str = "metallb-system";

@@ -1,8 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Custom resources in, one consistent configuration out.
+//!
+//! ```text
+//!  Resources (objects, labels of nodes and namespaces) ─┐
+//!                                                       ├─► evaluate ─► Config            what is in force
+//!  LastGood (of the former evaluation) ─────────────────┘              LastGood          for the next one
+//!                                                                      diagnostics       what is wrong, in MetalLB's order
+//!                                                                      verdict           what MetalLB v0.16.1 says of the whole
+//! ```
+//!
+//! [`evaluate`] is the only way to a [`Config`]; the controller, the speakers, the webhooks and the offline commands
+//! all use it. Where MetalLB refuses the whole configuration for one bad object, here that object keeps its last
+//! good version and the others go on; the verdict is computed all the same. [`state`] shows it to the users.
 
+pub mod state;
+
+mod community;
+mod diagnostic;
+mod duplicates;
+mod evaluate;
+mod l2;
+mod label_syntax;
 mod model;
+mod overlap;
+mod pool;
+mod resources;
 mod selector;
 
+pub use community::{BgpCommunity, ParseCommunityError};
+pub use diagnostic::Diagnostic;
+pub use evaluate::{Evaluation, LastGood, evaluate};
 pub use model::{Config, L2Advertisement, Pool, ServiceAllocation};
-pub use selector::{Labels, Selector};
+pub use resources::{BgpType, Resources, Undecodable, apply};
+pub use selector::{Labels, ParseSelectorError, Selector};

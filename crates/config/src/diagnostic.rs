@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What is wrong with an object.
+
+use std::fmt;
+
+/// One fault of one object.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Diagnostic {
+    /// The object's kind.
+    pub kind: &'static str,
+    /// The object's name.
+    pub name: String,
+    /// What is wrong. Where MetalLB has a text for it, exactly that; it may have several lines.
+    pub message: String,
+    /// The fault lies in what the object refers to, and may pass without a change of the object.
+    pub transient: bool,
+}
+
+/// Prints `{kind} {name}: {message}`.
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}: {}", self.kind, self.name, self.message)
+    }
+}
+
+/// Faults as they are found, in MetalLB's order.
+#[derive(Debug, Default)]
+pub(crate) struct Findings {
+    /// What MetalLB v0.16.1 refuses too.
+    refused: Vec<Diagnostic>,
+    /// What only we notice: faults of settings it does not know, and consequences of a last good version in force.
+    noticed: Vec<Diagnostic>,
+}
+
+impl Findings {
+    /// Adds a fault for which MetalLB refuses the configuration.
+    pub(crate) fn refuse(&mut self, kind: &'static str, name: &str, message: String) {
+        self.refused.push(Diagnostic { kind, name: name.to_owned(), message, transient: false });
+    }
+
+    /// Adds a fault that is none to MetalLB.
+    pub(crate) fn notice(&mut self, kind: &'static str, name: &str, message: String) {
+        self.noticed.push(Diagnostic { kind, name: name.to_owned(), message, transient: false });
+    }
+
+    /// What MetalLB says of the whole: its first error.
+    pub(crate) fn verdict(&self) -> Result<(), String> {
+        self.refused.first().map_or(Ok(()), |first| Err(first.message.clone()))
+    }
+
+    /// Every fault once: first those that MetalLB refuses, in its order.
+    pub(crate) fn into_diagnostics(self) -> Vec<Diagnostic> {
+        let mut all = self.refused;
+        for diagnostic in self.noticed {
+            if !all.contains(&diagnostic) {
+                all.push(diagnostic);
+            }
+        }
+        all
+    }
+}

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The input of an evaluation: the objects as they stand in the API.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::str::FromStr;
+
+use ferrolb_api::{BFDProfile, BGPAdvertisement, BGPPeer, Change, Community, IPAddressPool, L2Advertisement};
+use ferrolb_net_types::NodeName;
+use k8s_openapi::api::core::v1::Secret;
+use kube::core::object::HasSpec;
+use kube::{Resource, ResourceExt};
+
+use crate::Labels;
+
+/// Everything an evaluation looks at. The order within the lists does not matter.
+///
+/// The controller fills in pools, communities and namespaces; a speaker everything; a webhook what it judges.
+#[derive(Clone, Debug, Default)]
+pub struct Resources {
+    /// Which implementation of BGP the rules are those of.
+    pub bgp_type: BgpType,
+    /// The node a speaker runs on; `None` anywhere else. BGPPeers and BGPAdvertisements of other nodes are ignored.
+    pub own_node: Option<NodeName>,
+    /// IPAddressPools of the namespace.
+    pub pools: Vec<IPAddressPool>,
+    /// L2Advertisements of the namespace.
+    pub l2_advertisements: Vec<L2Advertisement>,
+    /// BGPAdvertisements of the namespace.
+    pub bgp_advertisements: Vec<BGPAdvertisement>,
+    /// BGPPeers of the namespace, in version v1beta2.
+    pub bgp_peers: Vec<BGPPeer>,
+    /// BFDProfiles of the namespace.
+    pub bfd_profiles: Vec<BFDProfile>,
+    /// Communities of the namespace.
+    pub communities: Vec<Community>,
+    /// Secrets of the namespace that BGPPeers name.
+    pub secrets: Vec<Secret>,
+    /// The labels of every Node.
+    pub nodes: BTreeMap<NodeName, Labels>,
+    /// The labels of every Namespace.
+    pub namespaces: BTreeMap<String, Labels>,
+    /// Objects that exist but could not be decoded.
+    pub undecodable: Vec<Undecodable>,
+}
+
+/// An object that exists and whose content does not fit its type.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Undecodable {
+    /// Its kind.
+    pub kind: &'static str,
+    /// Its name.
+    pub name: String,
+    /// What did not fit.
+    pub message: String,
+}
+
+/// The value of `METALLB_BGP_TYPE`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum BgpType {
+    /// `native`, or unset.
+    #[default]
+    Native,
+    /// `frr`.
+    Frr,
+    /// `frr-k8s`.
+    FrrK8s,
+    /// Anything else: a controller applies no rules of a type, a speaker those of FRR.
+    Other(String),
+}
+
+impl FromStr for BgpType {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(match text {
+            "" | "native" => Self::Native,
+            "frr" => Self::Frr,
+            "frr-k8s" => Self::FrrK8s,
+            other => Self::Other(other.to_owned()),
+        })
+    }
+}
+
+/// Applies what a watch delivers to a list of [`Resources`], and says whether an evaluation can come out otherwise.
+///
+/// It cannot if only the status or other metadata than the labels changed.
+pub fn apply<K>(list: &mut Vec<K>, change: Change<K>) -> bool
+where
+    K: Resource + HasSpec,
+    K::Spec: PartialEq,
+{
+    match change {
+        Change::Applied(object) => {
+            let place = list.iter_mut().find(|o| o.meta().name == object.meta().name);
+            match place {
+                Some(old) => {
+                    let changed = !same(old, &object);
+                    *old = *object;
+                    changed
+                }
+                None => {
+                    list.push(*object);
+                    true
+                }
+            }
+        }
+        Change::Deleted { name, .. } => {
+            let before = list.len();
+            list.retain(|o| o.meta().name.as_deref() != Some(&name));
+            list.len() != before
+        }
+        Change::Reset(mut new) => {
+            new.sort_by(|a, b| a.meta().name.cmp(&b.meta().name));
+            list.sort_by(|a, b| a.meta().name.cmp(&b.meta().name));
+            let changed = new.len() != list.len() || new.iter().zip(&*list).any(|(a, b)| !same(a, b));
+            *list = new;
+            changed
+        }
+    }
+}
+
+fn same<K>(a: &K, b: &K) -> bool
+where
+    K: Resource + HasSpec,
+    K::Spec: PartialEq,
+{
+    a.meta().name == b.meta().name
+        && a.meta().uid == b.meta().uid
+        && a.meta().creation_timestamp == b.meta().creation_timestamp
+        && a.labels() == b.labels()
+        && a.spec() == b.spec()
+}
+
+#[cfg(test)]
+mod tests {
+    use ferrolb_api::IPAddressPoolStatus;
+
+    use super::*;
+
+    fn pool(name: &str, address: &str) -> IPAddressPool {
+        let mut pool = IPAddressPool::new(name, ferrolb_api::IPAddressPoolSpec::default());
+        pool.spec.addresses.push(address.to_owned());
+        pool
+    }
+
+    #[test]
+    fn only_what_an_evaluation_reads_counts_as_a_change() {
+        let mut list = Vec::new();
+        assert!(apply(&mut list, Change::Reset(vec![pool("b", "1.0.0.0/24"), pool("a", "2.0.0.0/24")])));
+        assert!(!apply(&mut list, Change::Reset(vec![pool("a", "2.0.0.0/24"), pool("b", "1.0.0.0/24")])));
+
+        let mut counted = pool("a", "2.0.0.0/24");
+        counted.status = Some(IPAddressPoolStatus { assigned_ipv4: 1, ..IPAddressPoolStatus::default() });
+        counted.metadata.resource_version = Some("7".to_owned());
+        assert!(!apply(&mut list, Change::Applied(Box::new(counted.clone()))));
+        assert!(list.contains(&counted), "the newest form is kept all the same");
+
+        assert!(apply(&mut list, Change::Applied(Box::new(pool("a", "3.0.0.0/24")))));
+        let mut labelled = pool("a", "3.0.0.0/24");
+        labelled.labels_mut().insert("k".to_owned(), "v".to_owned());
+        assert!(apply(&mut list, Change::Applied(Box::new(labelled))));
+
+        let gone = || Change::Deleted { namespace: "ns".to_owned(), name: "a".to_owned() };
+        assert!(apply(&mut list, gone()));
+        assert!(!apply(&mut list, gone()));
+    }
+
+    #[test]
+    fn types_of_bgp_are_read_as_metallb_reads_them() {
+        for (text, expected) in [
+            ("", BgpType::Native),
+            ("native", BgpType::Native),
+            ("frr", BgpType::Frr),
+            ("frr-k8s", BgpType::FrrK8s),
+            ("FRR", BgpType::Other("FRR".to_owned())),
+        ] {
+            assert_eq!(text.parse(), Ok(expected));
+        }
+    }
+}
