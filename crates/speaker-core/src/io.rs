@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What goes into the core and what comes out.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ferrolb_announce::{Members, NodePlan};
+use ferrolb_api::event::Event;
+use ferrolb_api::request::{ApiRequest, WriteResult};
+use ferrolb_api::{
+    BFDProfile, BGPAdvertisement, BGPPeer, Change, Community, ConfigurationState, IPAddressPool,
+    L2Advertisement, ServiceL2Status,
+};
+use ferrolb_config::state::OwnPod;
+use ferrolb_net_types::{NodeName, ServiceKey};
+use k8s_openapi::api::core::v1::{Namespace, Node, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+
+use crate::wire::{Counters, Report};
+
+/// What does not change while the speaker runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The node the speaker runs on.
+    pub node: NodeName,
+    /// The namespace of the configuration and status objects. Objects of other namespaces are ignored.
+    pub namespace: String,
+    /// Only Services of this `loadBalancerClass`; empty means only those without one.
+    pub lb_class: String,
+    /// `--ignore-exclude-lb`.
+    pub ignore_exclude_lb: bool,
+    /// The value of `METALLB_BGP_TYPE`.
+    pub bgp_type: String,
+    /// The speaker's own Pod, owner of what it writes; `None` if it does not run in one.
+    pub pod: Option<OwnPod>,
+}
+
+/// Something happened. Nothing is decided before every watched kind had its first [`Change::Reset`].
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// Services of all namespaces.
+    Services(Change<Service>),
+    /// EndpointSlices of all namespaces.
+    EndpointSlices(Change<EndpointSlice>),
+    /// All Nodes.
+    Nodes(Change<Node>),
+    /// Namespaces.
+    Namespaces(Change<Namespace>),
+    /// IPAddressPools.
+    Pools(Change<IPAddressPool>),
+    /// L2Advertisements.
+    L2Advertisements(Change<L2Advertisement>),
+    /// BGPAdvertisements.
+    BGPAdvertisements(Change<BGPAdvertisement>),
+    /// BGPPeers.
+    BGPPeers(Change<BGPPeer>),
+    /// BFDProfiles.
+    BFDProfiles(Change<BFDProfile>),
+    /// Communities.
+    Communities(Change<Community>),
+    /// ServiceL2Statuses, those of other nodes included.
+    L2Statuses(Change<ServiceL2Status>),
+    /// ConfigurationStates; only the speaker's own matters.
+    ConfigurationStates(Change<ConfigurationState>),
+    /// What the wire side says.
+    Wire(Report),
+    /// A write that the core asked for has ended.
+    Written {
+        /// The id of the [`Effect::Write`].
+        id: WriteId,
+        /// What the API server answered.
+        result: WriteResult,
+    },
+}
+
+/// Names one write of one core, to match its result. Never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WriteId(pub u64);
+
+/// Something to do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    /// Send this request, once, and bring its result back as [`Input::Written`]. Requests for one object are
+    /// never outstanding together, so they may run in parallel.
+    Write {
+        /// Its id.
+        id: WriteId,
+        /// The request.
+        request: ApiRequest,
+    },
+    /// Record this event. Its loss is tolerable.
+    Event(Event),
+    /// Hand this plan to the wire side. Only the latest counts.
+    Plan(Arc<NodePlan>),
+    /// Tell the wire side whose speakers live.
+    Members(Members),
+    /// `metallb_speaker_announced{service,protocol="layer2",node,ip}`: set to 1, or the series removed.
+    Announced {
+        /// The Service.
+        service: ServiceKey,
+        /// The address.
+        ip: IpAddr,
+        /// Set, or removed.
+        on: bool,
+    },
+    /// The `metallb_layer2_*` counters of an address, as totals; `None` removes its series.
+    L2Counters {
+        /// The address.
+        ip: IpAddr,
+        /// The totals since the process started.
+        counters: Option<Counters>,
+    },
+    /// The configuration was evaluated.
+    Configuration {
+        /// A good one was seen since the start.
+        loaded: bool,
+        /// The objects as they are would be refused as a whole, so (part of) an older one is in force.
+        stale: bool,
+    },
+    /// A Service or the configuration was looked at.
+    Reconciled {
+        /// It did not end well.
+        failed: bool,
+    },
+}

@@ -1,0 +1,463 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Keeps the ServiceL2Status objects true: one per Service that this node announces, none for others.
+//!
+//! Level-triggered: the objects that exist are compared with what should exist, one request per Service at a time,
+//! and nothing is written when they agree. Where another node's object contradicts ours, the network is given time
+//! to settle; a stale one is then deleted once. If it comes back, somebody alive insists: it is left alone, and an
+//! object of ours that was deleted comes back ever more slowly, so that two who disagree never keep each other
+//! writing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use ferrolb_api::request::{ApiRequest, Resource, Verb, WriteResult};
+use ferrolb_api::{Change, ServiceL2Status, labels};
+use ferrolb_config::state::OwnPod;
+use ferrolb_net_types::{InterfaceName, ServiceKey, Time};
+use serde_json::{Map, Value, json};
+
+use crate::io::{Settings, WriteId};
+
+/// How long a contradicting object of another node is left to its own speaker.
+const SETTLE: Duration = Duration::from_secs(2);
+/// At least this long between two objects of ours for one Service.
+const RECREATE: Duration = Duration::from_secs(1);
+/// The first pause after a failed request; it doubles.
+const RETRY: Duration = Duration::from_millis(200);
+/// No pause is longer.
+const LONGEST: Duration = Duration::from_secs(300);
+/// Requests under way at a time.
+const PARALLEL: usize = 16;
+
+/// What the status of an announced Service should say beside who and what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Desired {
+    /// The interfaces that answer; `None` for all.
+    pub(crate) interfaces: Option<BTreeSet<InterfaceName>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Statuses {
+    settings: Settings,
+    /// The own node's name as a label value.
+    label: String,
+    objects: BTreeMap<ServiceKey, BTreeMap<String, Object>>,
+    service_of: BTreeMap<String, ServiceKey>,
+    desired: BTreeMap<ServiceKey, Desired>,
+    work: BTreeMap<ServiceKey, Work>,
+    queue: BTreeSet<ServiceKey>,
+    waiting: BTreeSet<(Time, ServiceKey)>,
+    under_way: BTreeMap<WriteId, (ServiceKey, Operation)>,
+    /// It is known what this node announces; before, nothing may be called untrue.
+    settled: bool,
+}
+
+/// A ServiceL2Status as it is stored.
+#[derive(Clone, Debug, PartialEq)]
+struct Object {
+    uid: String,
+    version: Option<u64>,
+    /// The node of its label.
+    node: String,
+    /// The uids of its owners.
+    owners: Vec<String>,
+    said: Said,
+    /// We deleted it; the watch has not confirmed it yet.
+    deleted: bool,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Said {
+    node: String,
+    service_name: String,
+    service_namespace: String,
+    interfaces: Vec<String>,
+}
+
+/// What is going on about one Service.
+#[derive(Debug, Default)]
+struct Work {
+    under_way: bool,
+    failures: u32,
+    not_before: Option<Time>,
+    /// How many objects were created since the Service was gained, and when the last one was.
+    created: u32,
+    last_created: Option<Time>,
+    /// Since when objects of other nodes have been in the way.
+    contested_since: Option<Time>,
+    /// Nodes whose object we deleted since the Service was gained.
+    answered: BTreeSet<String>,
+}
+
+#[derive(Clone, Debug)]
+enum Operation {
+    Create,
+    Patch(String),
+    Delete(String),
+}
+
+enum Step {
+    Write(Operation, ApiRequest),
+    Wait(Time),
+    Done,
+}
+
+impl Statuses {
+    pub(crate) fn new(settings: Settings) -> Self {
+        Self {
+            label: labels::value(settings.node.as_str()).into_owned(),
+            settings,
+            objects: BTreeMap::new(),
+            service_of: BTreeMap::new(),
+            desired: BTreeMap::new(),
+            work: BTreeMap::new(),
+            queue: BTreeSet::new(),
+            waiting: BTreeSet::new(),
+            under_way: BTreeMap::new(),
+            settled: false,
+        }
+    }
+
+    pub(crate) fn watched(&mut self, change: Change<ServiceL2Status>) {
+        match change {
+            Change::Applied(object) => self.apply(&object),
+            Change::Deleted { namespace, name } if namespace == self.settings.namespace => self.remove(&name),
+            Change::Deleted { .. } => {}
+            Change::Reset(objects) => {
+                let listed: BTreeSet<_> = objects.iter().filter_map(|o| o.metadata.name.as_deref()).collect();
+                let known: Vec<_> = self.service_of.keys().cloned().collect();
+                known
+                    .iter()
+                    .filter(|name| !listed.contains(name.as_str()))
+                    .for_each(|name| self.remove(name));
+                objects.iter().for_each(|object| self.apply(object));
+            }
+        }
+    }
+
+    /// Says what this node announces of the Service from now on.
+    pub(crate) fn want(&mut self, service: &ServiceKey, desired: Option<Desired>) {
+        if self.desired.get(service) == desired.as_ref() {
+            return;
+        }
+        match desired {
+            Some(desired) => {
+                if self.desired.insert(service.clone(), desired).is_none()
+                    && let Some(work) = self.work.get_mut(service)
+                {
+                    (work.created, work.last_created, work.contested_since) = (0, None, None);
+                    work.answered.clear();
+                }
+            }
+            None => {
+                self.desired.remove(service);
+            }
+        }
+        self.queue.insert(service.clone());
+    }
+
+    /// From now on what was not asked for by [`Statuses::want`] is untrue.
+    pub(crate) fn settle(&mut self) {
+        self.settled = true;
+        self.queue.extend(self.objects.keys().chain(self.desired.keys()).cloned());
+    }
+
+    /// Whether an object says already that this node announces the Service.
+    pub(crate) fn says_ours(&self, service: &ServiceKey) -> bool {
+        let mut objects = self.objects.get(service).into_iter().flat_map(BTreeMap::values);
+        objects.any(|o| !o.deleted && o.node == self.label && o.said.node == self.settings.node.as_str())
+    }
+
+    /// The next request, if one is due.
+    pub(crate) fn poll(&mut self, now: Time, id: impl FnOnce() -> WriteId) -> Option<(WriteId, ApiRequest)> {
+        while self.settled && self.under_way.len() < PARALLEL {
+            let service = self.queue.pop_first()?;
+            let work = self.work.entry(service.clone()).or_default();
+            if work.under_way {
+                continue; // Its result queues the Service again.
+            }
+            let step = match work.not_before.filter(|time| *time > now) {
+                Some(time) => Step::Wait(time),
+                None => self.step(now, &service),
+            };
+            match step {
+                Step::Write(operation, request) => {
+                    let id = id();
+                    if let Some(work) = self.work.get_mut(&service) {
+                        work.under_way = true;
+                    }
+                    self.under_way.insert(id, (service, operation));
+                    return Some((id, request));
+                }
+                Step::Wait(time) => {
+                    self.waiting.insert((time, service));
+                }
+                Step::Done => {
+                    let idle = !self.objects.contains_key(&service) && !self.desired.contains_key(&service);
+                    if idle {
+                        self.work.remove(&service);
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// Takes a result; `false` if the write was not one of these.
+    pub(crate) fn written(&mut self, now: Time, id: WriteId, result: &WriteResult) -> bool {
+        let Some((service, operation)) = self.under_way.remove(&id) else { return false };
+        let work = self.work.entry(service.clone()).or_default();
+        work.under_way = false;
+        match result {
+            Ok(object) => {
+                (work.failures, work.not_before) = (0, None);
+                match operation {
+                    Operation::Create | Operation::Patch(_) => {
+                        match serde_json::from_value(object.clone()) {
+                            Ok(object) => self.apply(&object),
+                            // The watch will bring it; asking again at once could make a second one.
+                            Err(_) => work.not_before = Some(now + RECREATE),
+                        }
+                    }
+                    Operation::Delete(name) => self.mark_deleted(&service, &name),
+                }
+            }
+            // It is gone, or another one by now: what we knew of it is void, and the watch brings the rest.
+            Err(error) if error.is_not_found() || error.is_conflict() => match operation {
+                Operation::Patch(name) | Operation::Delete(name) => self.remove(&name),
+                Operation::Create => work.fail(now),
+            },
+            Err(error) => {
+                work.fail(now);
+                tracing::warn!(
+                    controller = "Layer2StatusReconciler",
+                    service = %service,
+                    error = %error,
+                    "the ServiceL2Status could not be written, retrying"
+                );
+            }
+        }
+        self.queue.insert(service);
+        true
+    }
+
+    pub(crate) fn handle_timeout(&mut self, now: Time) {
+        while let Some((time, _)) = self.waiting.first()
+            && *time <= now
+        {
+            self.queue.extend(self.waiting.pop_first().map(|(_, service)| service));
+        }
+    }
+
+    pub(crate) fn next_deadline(&self) -> Option<Time> {
+        self.waiting.first().map(|(time, _)| *time)
+    }
+
+    fn apply(&mut self, object: &ServiceL2Status) {
+        let metadata = &object.metadata;
+        let Some(name) = &metadata.name else { return };
+        if metadata.namespace.as_deref() != Some(self.settings.namespace.as_str()) {
+            return;
+        }
+        let label = |key| metadata.labels.as_ref().and_then(|labels| labels.get(key));
+        let (Some(node), Some(service_name), Some(service_namespace)) =
+            (label(labels::NODE), label(labels::SERVICE_NAME), label(labels::SERVICE_NAMESPACE))
+        else {
+            return self.remove(name); // Nobody's.
+        };
+        let service = ServiceKey::new(service_namespace, service_name);
+        let status = object.status.clone().unwrap_or_default();
+        let mut new = Object {
+            uid: metadata.uid.clone().unwrap_or_default(),
+            version: metadata.resource_version.as_deref().and_then(|v| v.parse().ok()),
+            node: node.clone(),
+            owners: metadata.owner_references.iter().flatten().map(|owner| owner.uid.clone()).collect(),
+            said: Said {
+                node: status.node,
+                service_name: status.service_name,
+                service_namespace: status.service_namespace,
+                interfaces: status.interfaces.into_iter().map(|interface| interface.name).collect(),
+            },
+            deleted: false,
+        };
+        if self.service_of.get(name).is_some_and(|known| *known != service) {
+            self.remove(name); // Its labels were edited.
+        }
+        let objects = self.objects.entry(service.clone()).or_default();
+        if let Some(known) = objects.get(name).filter(|known| known.uid == new.uid) {
+            if known.version > new.version {
+                return; // The watch lags behind the answer to our own write.
+            }
+            new.deleted = known.deleted;
+            if *known == new {
+                return;
+            }
+        }
+        objects.insert(name.clone(), new);
+        self.service_of.insert(name.clone(), service.clone());
+        self.queue.insert(service);
+    }
+
+    fn remove(&mut self, name: &str) {
+        let Some(service) = self.service_of.remove(name) else { return };
+        if let Some(objects) = self.objects.get_mut(&service) {
+            objects.remove(name);
+            if objects.is_empty() {
+                self.objects.remove(&service);
+            }
+        }
+        self.queue.insert(service);
+    }
+
+    fn mark_deleted(&mut self, service: &ServiceKey, name: &str) {
+        if let Some(object) = self.objects.get_mut(service).and_then(|objects| objects.get_mut(name)) {
+            object.deleted = true;
+        }
+    }
+
+    /// The first difference between what is and what should be.
+    fn step(&mut self, now: Time, service: &ServiceKey) -> Step {
+        let own_node = self.settings.node.as_str();
+        let nothing = BTreeMap::new();
+        let live = self.objects.get(service).unwrap_or(&nothing).iter().filter(|(_, object)| !object.deleted);
+        let (own, foreign): (Vec<_>, Vec<_>) = live.partition(|(_, object)| object.node == self.label);
+        let Some(desired) = self.desired.get(service) else {
+            return own.first().map_or(Step::Done, |(name, object)| self.delete(name, object));
+        };
+        let desired = said(own_node, service, desired);
+        let work = self.work.entry(service.clone()).or_default();
+        work.contested_since = (!foreign.is_empty()).then(|| work.contested_since.unwrap_or(now));
+
+        let keep = own.iter().max_by_key(|(_, o)| (o.said.can_become(&desired), o.said == desired));
+        let Some((kept_name, kept)) = keep else {
+            let pause = match (work.created, foreign.is_empty()) {
+                (0, _) => Duration::ZERO,
+                (_, true) => RECREATE,
+                (n, false) => doubled(RECREATE, n),
+            };
+            if let Some(time) = work.last_created.map(|time| time + pause).filter(|time| *time > now) {
+                return Step::Wait(time);
+            }
+            work.created += 1;
+            work.last_created = Some(now);
+            return self.create(service);
+        };
+        if !kept.said.can_become(&desired) {
+            return self.delete(kept_name, kept); // What it says cannot be changed.
+        }
+        if self.settings.pod.as_ref().is_some_and(|pod| kept.owners != [pod.uid.as_str()]) {
+            let body = json!({ "metadata": { "ownerReferences": self.owners() } });
+            let request = ApiRequest { subresource: None, ..self.patch(kept_name, body) };
+            return Step::Write(Operation::Patch((*kept_name).clone()), request);
+        }
+        if kept.said != desired {
+            let body = json!({ "status": kept.said.difference(&desired) });
+            return Step::Write(Operation::Patch((*kept_name).clone()), self.patch(kept_name, body));
+        }
+        if let Some((name, object)) = own.iter().find(|(name, _)| name != kept_name) {
+            return self.delete(name, object); // A duplicate.
+        }
+        let Some((name, object)) = foreign.iter().find(|(_, object)| !work.answered.contains(&object.node))
+        else {
+            return Step::Done;
+        };
+        match work.contested_since.map(|since| since + SETTLE).filter(|time| *time > now) {
+            Some(time) => Step::Wait(time),
+            None => {
+                work.answered.insert(object.node.clone());
+                self.delete(name, object)
+            }
+        }
+    }
+
+    fn create(&self, service: &ServiceKey) -> Step {
+        let body = json!({
+            "apiVersion": Resource::ServiceL2Statuses.api_version(),
+            "kind": Resource::ServiceL2Statuses.kind(),
+            "metadata": {
+                "namespace": self.settings.namespace,
+                "generateName": "l2-",
+                "labels": {
+                    labels::NODE: self.label,
+                    labels::SERVICE_NAME: &*service.name,
+                    labels::SERVICE_NAMESPACE: &*service.namespace,
+                },
+                "ownerReferences": self.owners(),
+            },
+            "spec": {},
+        });
+        let namespace = &self.settings.namespace;
+        Step::Write(Operation::Create, ApiRequest::create(Resource::ServiceL2Statuses, namespace, body))
+    }
+
+    fn patch(&self, name: &str, body: Value) -> ApiRequest {
+        let verb = Verb::MergePatch { manager: None };
+        ApiRequest::status(verb, Resource::ServiceL2Statuses, &self.settings.namespace, name, body)
+    }
+
+    fn delete(&self, name: &str, object: &Object) -> Step {
+        let namespace = &self.settings.namespace;
+        let request = ApiRequest::delete(Resource::ServiceL2Statuses, namespace, name, Some(&object.uid));
+        Step::Write(Operation::Delete(name.to_owned()), request)
+    }
+
+    fn owners(&self) -> Vec<Value> {
+        let reference =
+            |pod: &OwnPod| json!({ "apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid });
+        self.settings.pod.iter().map(reference).collect()
+    }
+}
+
+impl Work {
+    fn fail(&mut self, now: Time) {
+        self.failures = self.failures.saturating_add(1);
+        self.not_before = Some(now + doubled(RETRY, self.failures));
+    }
+}
+
+impl Said {
+    /// Whether a patch can turn this into `other`: who and what cannot be changed once they are set.
+    fn can_become(&self, other: &Self) -> bool {
+        let fits = |is: &str, wanted: &str| is.is_empty() || is == wanted;
+        fits(&self.node, &other.node)
+            && fits(&self.service_name, &other.service_name)
+            && fits(&self.service_namespace, &other.service_namespace)
+    }
+
+    /// The merge patch that turns this into `other`.
+    fn difference(&self, other: &Self) -> Value {
+        let mut patch = Map::new();
+        for (key, is, wanted) in [
+            ("node", &self.node, &other.node),
+            ("serviceName", &self.service_name, &other.service_name),
+            ("serviceNamespace", &self.service_namespace, &other.service_namespace),
+        ] {
+            if is != wanted {
+                patch.insert(key.to_owned(), json!(wanted));
+            }
+        }
+        if self.interfaces != other.interfaces {
+            let list: Vec<_> = other.interfaces.iter().map(|name| json!({ "name": name })).collect();
+            let value = if list.is_empty() { Value::Null } else { Value::Array(list) };
+            patch.insert("interfaces".to_owned(), value);
+        }
+        Value::Object(patch)
+    }
+}
+
+fn said(node: &str, service: &ServiceKey, desired: &Desired) -> Said {
+    Said {
+        node: node.to_owned(),
+        service_name: service.name.to_string(),
+        service_namespace: service.namespace.to_string(),
+        interfaces: desired.interfaces.iter().flatten().map(ToString::to_string).collect(),
+    }
+}
+
+/// `start` doubled `times - 1` times, at most [`LONGEST`].
+fn doubled(start: Duration, times: u32) -> Duration {
+    1_u32
+        .checked_shl(times.saturating_sub(1))
+        .map_or(LONGEST, |factor| start.saturating_mul(factor))
+        .min(LONGEST)
+}
