@@ -28,6 +28,8 @@ pub struct Interface {
     pub up: bool,
     /// Has a carrier (IFF_LOWER_UP).
     pub carrier: bool,
+    /// Operational (IFF_RUNNING); before, what is sent may be lost.
+    pub running: bool,
     /// Can broadcast (IFF_BROADCAST).
     pub broadcast: bool,
     /// Does no ARP (IFF_NOARP).
@@ -130,6 +132,7 @@ fn interface(link: &LinkMessage) -> Option<Interface> {
         mac,
         up: flags.contains(LinkFlags::Up),
         carrier: flags.contains(LinkFlags::LowerUp),
+        running: flags.contains(LinkFlags::Running),
         broadcast: flags.contains(LinkFlags::Broadcast),
         noarp: flags.contains(LinkFlags::Noarp),
         loopback: flags.contains(LinkFlags::Loopback),

@@ -8,6 +8,8 @@
 //!   netns ── link ── inspect            the lab: hosts, cables, addresses; and what the kernel made of them
 //!      └──── sysctl   container         a process as a container runtime would start it
 //!                     process           who a pid is, so that it is never taken for another
+//!   packet ── poll ── monitor           the speaker: frames in and out, waiting, interfaces that change
+//!      └──── probe                      who answers by ARP, and how fast
 //! ```
 #![allow(unsafe_code)] // Each block says why it is sound.
 
@@ -15,11 +17,18 @@ pub mod container;
 mod error;
 pub mod inspect;
 pub mod link;
+mod monitor;
 mod netlink;
 pub mod netns;
+pub mod packet;
+pub mod poll;
+pub mod probe;
 pub mod process;
 pub mod sysctl;
 
 pub use error::{Error, Result};
+pub use monitor::LinkMonitor;
 pub use netlink::Netlink;
 pub use netns::Namespace;
+pub use packet::PacketSocket;
+pub use poll::{Poller, Waker};

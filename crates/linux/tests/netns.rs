@@ -9,5 +9,7 @@
 mod containers;
 #[path = "netns/hosts.rs"]
 mod hosts;
+#[path = "netns/packets.rs"]
+mod packets;
 #[path = "netns/support.rs"]
 mod support;

@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use ferrolb_linux::link::{VethEnd, create_veth};
-use ferrolb_linux::{Namespace, Netlink, netns};
-use ferrolb_net_types::Mac;
+use ferrolb_linux::packet::Frames;
+use ferrolb_linux::{Namespace, Netlink, PacketSocket, inspect, netns};
+use ferrolb_net_types::{IfIndex, Mac};
 
 /// Whether the test can run. Says so on the terminal if not.
 pub(crate) fn is_root(test: &str) -> bool {
@@ -57,6 +58,9 @@ impl Bench {
                 netlink.add_address("ens18", address.parse().unwrap(), 24).unwrap();
             }
         }
+        for (from, to) in [(&a, &b), (&b, &a)] {
+            wait_for_cable(from, to);
+        }
         (a, b)
     }
 }
@@ -67,6 +71,27 @@ impl Drop for Bench {
             let _ = netns::delete(name);
         }
     }
+}
+
+/// A cable that was just plugged in may lose frames. Sends requests until one gets through.
+fn wait_for_cable(from: &Namespace, to: &Namespace) {
+    let open = |namespace: &Namespace| {
+        let index = index(namespace);
+        namespace.run(|| PacketSocket::open(index, Frames::ArpRequests).unwrap()).unwrap()
+    };
+    let (sender, receiver) = (open(from), open(to));
+    let header = [0x08, 0x06, 0, 1, 0x08, 0, 6, 4, 0, 1];
+    let frame = [&Mac::BROADCAST.0[..], &MAC_A.0, &header, &MAC_A.0, &[0; 28]].concat();
+    eventually("the cable carries frames", || {
+        sender.send(&frame).unwrap();
+        receiver.receive(&mut [0; 128]).unwrap()
+    });
+}
+
+/// The index of `ens18`.
+pub(crate) fn index(namespace: &Namespace) -> IfIndex {
+    let mut netlink = Netlink::open_in(namespace).unwrap();
+    inspect::interfaces(&mut netlink).unwrap().into_iter().find(|i| i.name.as_str() == "ens18").unwrap().index
 }
 
 pub(crate) const MAC_A: Mac = Mac([0x52, 0x54, 0, 0, 0, 0x0a]);

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Packet sockets for ARP, one per interface.
+//!
+//! They need CAP_NET_RAW and nothing else: no address on the interface, no other capability. A classic filter
+//! in the kernel drops what is not wanted before it costs anything, and is in place before the socket can
+//! receive. Plain receive calls are used on purpose: a ring with block timers delays a single frame by up to a
+//! millisecond.
+
+use std::io;
+use std::mem;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::Duration;
+
+use ferrolb_net_types::IfIndex;
+
+use crate::error::{Attempt, Result, check};
+
+/// A packet socket bound to one interface. Receiving never blocks.
+#[derive(Debug)]
+pub struct PacketSocket {
+    fd: OwnedFd,
+}
+
+/// Which frames a socket gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Frames {
+    /// ARP requests that are for this host or for everybody.
+    ArpRequests,
+    /// Every ARP frame that comes in or goes out, other sockets' included, each with the kernel's time stamp.
+    ObservedArp,
+}
+
+/// What is known of a received frame beside its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// How many bytes of the buffer are the frame's.
+    pub length: usize,
+    /// The VLAN of the tag that the kernel or the hardware took off, 0 to 4095.
+    pub vlan: Option<u16>,
+    /// Whether the frame was on its way out.
+    pub outgoing: bool,
+    /// When the kernel saw it, since 1970. Only with [`Frames::ObservedArp`].
+    pub at: Option<Duration>,
+}
+
+impl PacketSocket {
+    /// Opens a socket on an interface of the calling thread's namespace.
+    ///
+    /// # Errors
+    ///
+    /// `PermissionDenied` without CAP_NET_RAW, ENODEV if the interface is gone, ENETDOWN if it is down.
+    pub fn open(index: IfIndex, frames: Frames) -> Result<Self> {
+        Self::open_and_bind(index, frames)
+            .attempting(|| format!("open a packet socket on interface {}", index.0))
+    }
+
+    fn open_and_bind(index: IfIndex, frames: Frames) -> io::Result<Self> {
+        let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        // SAFETY: takes numbers only. Protocol 0 receives nothing until bind.
+        let fd = check(unsafe { libc::socket(libc::AF_PACKET, kind, 0) })?;
+        // SAFETY: the descriptor is new and nobody else's.
+        let socket = Self { fd: unsafe { OwnedFd::from_raw_fd(fd) } };
+        let protocol = match frames {
+            Frames::ArpRequests => {
+                socket.filter(&ARP_REQUESTS)?;
+                socket.switch_on(libc::SOL_PACKET, libc::PACKET_AUXDATA)?;
+                libc::ETH_P_ARP
+            }
+            Frames::ObservedArp => {
+                socket.filter(&EVERY_ARP)?;
+                socket.switch_on(libc::SOL_SOCKET, libc::SO_TIMESTAMPNS)?;
+                libc::ETH_P_ALL // a socket of one protocol does not see what goes out
+            }
+        };
+        // SAFETY: all-zero bytes are a valid sockaddr_ll.
+        let mut address: libc::sockaddr_ll = unsafe { mem::zeroed() };
+        address.sll_family = libc::AF_PACKET.cast_unsigned() as u16; // 17
+        address.sll_protocol = (protocol as u16).to_be(); // 0x0003 or 0x0806
+        address.sll_ifindex = index.0.cast_signed();
+        let length = size_of_val(&address) as u32; // 20
+        // SAFETY: pointer and length describe the structure above.
+        check(unsafe { libc::bind(socket.fd.as_raw_fd(), (&raw const address).cast(), length) })?;
+        Ok(socket)
+    }
+
+    /// Takes the next frame; `None` if there is none. A frame longer than the buffer is cut.
+    ///
+    /// # Errors
+    ///
+    /// ENETDOWN once when the interface went down; the socket then receives nothing until it is up again.
+    pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<Received>> {
+        let mut control = Control([0; 64]);
+        let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+        // SAFETY: all-zero bytes are valid for both.
+        let (mut from, mut message): (libc::sockaddr_ll, libc::msghdr) = unsafe { mem::zeroed() };
+        message.msg_name = (&raw mut from).cast();
+        message.msg_namelen = size_of_val(&from) as u32; // 20
+        message.msg_iov = &raw mut part;
+        message.msg_iovlen = 1;
+        message.msg_control = control.0.as_mut_ptr().cast();
+        message.msg_controllen = control.0.len() as _; // 64; its type differs between C libraries
+        // SAFETY: every pointer of the message is to a live local or to the caller's buffer, with its length.
+        let length = unsafe { libc::recvmsg(self.fd.as_raw_fd(), &raw mut message, 0) };
+        let Ok(length) = usize::try_from(length) else {
+            let error = io::Error::last_os_error();
+            return if error.kind() == io::ErrorKind::WouldBlock { Ok(None) } else { Err(error) };
+        };
+        let outgoing = from.sll_pkttype == libc::PACKET_OUTGOING;
+        let mut received = Received { length, vlan: None, outgoing, at: None };
+        // SAFETY: the kernel filled in `message`, whose control buffer is alive; CMSG_NXTHDR stays inside it.
+        unsafe {
+            let mut header = libc::CMSG_FIRSTHDR(&raw const message);
+            while let Some(found) = header.as_ref() {
+                received.note(found, libc::CMSG_DATA(header));
+                header = libc::CMSG_NXTHDR(&raw const message, header);
+            }
+        }
+        Ok(Some(received))
+    }
+
+    /// Sends a whole Ethernet frame.
+    ///
+    /// # Errors
+    ///
+    /// ENETDOWN if the interface is down, `WouldBlock` or ENOBUFS if its queue is full, ENXIO if it is gone.
+    pub fn send(&self, frame: &[u8]) -> io::Result<()> {
+        // SAFETY: pointer and length are those of the slice.
+        let sent = unsafe { libc::send(self.fd.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
+        if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    fn filter(&self, program: &[libc::sock_filter]) -> io::Result<()> {
+        let program = libc::sock_fprog {
+            len: program.len() as u16, // a dozen
+            filter: program.as_ptr().cast_mut(),
+        };
+        // SAFETY: the kernel copies the program, which it only reads.
+        unsafe { self.set(libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program) }
+    }
+
+    fn switch_on(&self, level: libc::c_int, option: libc::c_int) -> io::Result<()> {
+        let on: libc::c_int = 1;
+        // SAFETY: the options used here take an int.
+        unsafe { self.set(level, option, &on) }
+    }
+
+    /// # Safety
+    ///
+    /// `T` is what the option takes.
+    unsafe fn set<T>(&self, level: libc::c_int, option: libc::c_int, value: &T) -> io::Result<()> {
+        let size = size_of::<T>() as u32; // at most 16
+        let value = std::ptr::from_ref(value).cast();
+        // SAFETY: pointer and size describe a live value, and the caller vouches for its type.
+        check(unsafe { libc::setsockopt(self.fd.as_raw_fd(), level, option, value, size) }).map(|_| ())
+    }
+}
+
+impl AsFd for PacketSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Received {
+    /// Takes what a control message says.
+    ///
+    /// # Safety
+    ///
+    /// `data` is the data of the control message `header`, as the kernel wrote it.
+    unsafe fn note(&mut self, header: &libc::cmsghdr, data: *const u8) {
+        match (header.cmsg_level, header.cmsg_type) {
+            (libc::SOL_PACKET, libc::PACKET_AUXDATA) => {
+                // SAFETY: this message carries this structure, at no particular alignment.
+                let auxiliary: libc::tpacket_auxdata =
+                    unsafe { data.cast::<libc::tpacket_auxdata>().read_unaligned() };
+                let tagged = auxiliary.tp_status & libc::TP_STATUS_VLAN_VALID != 0;
+                self.vlan = tagged.then_some(auxiliary.tp_vlan_tci & 0x0fff);
+            }
+            (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => {
+                // SAFETY: as above.
+                let time: libc::timespec = unsafe { data.cast::<libc::timespec>().read_unaligned() };
+                let (seconds, nanos) = (time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs());
+                self.at = Some(Duration::from_secs(seconds) + Duration::from_nanos(nanos));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Room for control messages, aligned as their headers must be.
+#[repr(align(8))]
+struct Control([u8; 64]);
+
+/// Bytes of a frame that are handed over: an ARP packet, its tag if it has one, and some padding.
+const KEPT: u32 = 128;
+
+/// ARP requests, except those that the interface only overheard and those that go out.
+const ARP_REQUESTS: [libc::sock_filter; 9] = [
+    load(libc::BPF_B, (libc::SKF_AD_OFF + libc::SKF_AD_PKTTYPE).cast_unsigned()),
+    equal(libc::PACKET_OTHERHOST as u32, 6, 0),
+    equal(libc::PACKET_OUTGOING as u32, 5, 0),
+    load(libc::BPF_H, 12), // Ethernet's type
+    equal(libc::ETH_P_ARP as u32, 0, 3),
+    load(libc::BPF_H, 20), // ARP's operation
+    equal(1, 0, 1),
+    give(KEPT),
+    give(0),
+];
+
+/// ARP frames of any kind.
+const EVERY_ARP: [libc::sock_filter; 4] =
+    [load(libc::BPF_H, 12), equal(libc::ETH_P_ARP as u32, 0, 1), give(KEPT), give(0)];
+
+/// Loads `size` bytes at `offset` of the frame.
+const fn load(size: u32, offset: u32) -> libc::sock_filter {
+    libc::sock_filter { code: (libc::BPF_LD | size | libc::BPF_ABS) as u16, jt: 0, jf: 0, k: offset }
+}
+
+/// Skips `yes` instructions if what was loaded is `value`, else `no`.
+const fn equal(value: u32, yes: u8, no: u8) -> libc::sock_filter {
+    libc::sock_filter {
+        code: (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16,
+        jt: yes,
+        jf: no,
+        k: value,
+    }
+}
+
+/// Hands over at most this many bytes of the frame; none drops it.
+const fn give(bytes: u32) -> libc::sock_filter {
+    libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: bytes }
+}

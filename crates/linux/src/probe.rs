@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Asks by ARP and measures the answers with the kernel's time stamps; listens to what others say.
+//!
+//! The time of an answer is that between the request leaving and the reply arriving, both as the kernel saw
+//! them at the interface: what the asking program itself costs is not in it.
+
+use std::io;
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
+
+use ferrolb_net_types::{IfIndex, Mac};
+
+use crate::error::{Attempt, Error, Result};
+use crate::inspect::{self, Interface};
+use crate::netlink::Netlink;
+use crate::packet::{Frames, PacketSocket};
+use crate::poll::Poller;
+
+/// Hears every ARP frame of one interface, incoming and outgoing.
+#[derive(Debug)]
+pub struct Listener {
+    socket: PacketSocket,
+    poller: Poller,
+}
+
+/// An ARP frame that passed the interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Heard {
+    /// When, by the kernel's clock, since 1970.
+    pub at: Duration,
+    /// Whether it went out.
+    pub outgoing: bool,
+    /// Its bytes, at most the first 128.
+    pub frame: Vec<u8>,
+}
+
+/// Asks who has an address.
+#[derive(Debug)]
+pub struct Prober {
+    listener: Listener,
+    sender: PacketSocket,
+    mac: Mac,
+    source: Ipv4Addr,
+}
+
+/// An answer to a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// From the request leaving to the answer arriving.
+    pub elapsed: Duration,
+    /// The hardware address it gives.
+    pub mac: Mac,
+    /// The whole frame.
+    pub frame: Vec<u8>,
+}
+
+impl Listener {
+    /// Listens on an interface of the calling thread's namespace.
+    ///
+    /// # Errors
+    ///
+    /// As [`PacketSocket::open`].
+    pub fn open(index: IfIndex) -> Result<Self> {
+        let socket = PacketSocket::open(index, Frames::ObservedArp)?;
+        let poller = Poller::new()?;
+        poller.add(&socket, 0)?;
+        Ok(Self { socket, poller })
+    }
+
+    /// Waits for the next frame, until `end`; `None` if none came.
+    ///
+    /// # Errors
+    ///
+    /// If the interface went down.
+    pub fn next(&mut self, end: Instant) -> Result<Option<Heard>> {
+        let mut buffer = [0; 128];
+        loop {
+            match self.socket.receive(&mut buffer) {
+                Ok(Some(received)) => {
+                    let frame = buffer.get(..received.length).unwrap_or(&buffer).to_vec();
+                    let at = received.at.unwrap_or_default(); // the socket asks for it, so it is there
+                    return Ok(Some(Heard { at, outgoing: received.outgoing, frame }));
+                }
+                Ok(None) => {
+                    let left = end.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        return Ok(None);
+                    }
+                    self.poller.wait(Some(left))?.for_each(drop);
+                }
+                Err(cause) => return Err(Error::new("listen to ARP", cause)),
+            }
+        }
+    }
+}
+
+impl Prober {
+    /// A prober on an interface of the calling thread's namespace, with this address as the sender.
+    ///
+    /// # Errors
+    ///
+    /// ENODEV if there is no such interface; else as [`PacketSocket::open`].
+    pub fn open(interface: &str, source: Ipv4Addr) -> Result<Self> {
+        let missing =
+            || Error::new(format!("probe on {interface}"), io::Error::from_raw_os_error(libc::ENODEV));
+        let found = inspect::interfaces(&mut Netlink::open()?)?.into_iter();
+        let Interface { index, mac, .. } =
+            found.into_iter().find(|i| i.name.as_str() == interface).ok_or_else(missing)?;
+        let listener = Listener::open(index)?;
+        // A socket does not hear what it sends itself.
+        let sender = PacketSocket::open(index, Frames::ArpRequests)?;
+        Ok(Self { listener, sender, mac: mac.ok_or_else(missing)?, source })
+    }
+
+    /// Asks once and waits for the first answer; `None` if none came in time.
+    ///
+    /// # Errors
+    ///
+    /// If the request cannot be sent or the interface went down.
+    pub fn ask(&mut self, target: Ipv4Addr, at_most: Duration) -> Result<Option<Answer>> {
+        let (end, mut left) = self.send(target, at_most)?;
+        self.next_answer(target, end, &mut left)
+    }
+
+    /// Asks once and collects every answer that comes in this time.
+    ///
+    /// # Errors
+    ///
+    /// As [`ask`](Self::ask).
+    pub fn answers(&mut self, target: Ipv4Addr, within: Duration) -> Result<Vec<Answer>> {
+        let (end, mut left) = self.send(target, within)?;
+        let mut answers = Vec::new();
+        while let Some(answer) = self.next_answer(target, end, &mut left)? {
+            answers.push(answer);
+        }
+        Ok(answers)
+    }
+
+    /// Sends a request. What was heard before it is of no interest.
+    fn send(&mut self, target: Ipv4Addr, at_most: Duration) -> Result<(Instant, Option<Duration>)> {
+        while self.listener.next(Instant::now())?.is_some() {}
+        self.sender.send(&self.request(target)).attempting(|| format!("ask who has {target}"))?;
+        Ok((Instant::now() + at_most, None))
+    }
+
+    fn next_answer(
+        &mut self,
+        target: Ipv4Addr,
+        end: Instant,
+        left: &mut Option<Duration>,
+    ) -> Result<Option<Answer>> {
+        let request = self.request(target);
+        while let Some(Heard { at, outgoing, frame }) = self.listener.next(end)? {
+            if outgoing && frame == request {
+                *left = Some(at);
+            }
+            let is_reply = !outgoing && frame.get(20..22) == Some(&[0, 2]);
+            if is_reply
+                && frame.get(28..32) == Some(&target.octets())
+                && let Some(asked) = *left
+                && let Some(mac) = frame.get(22..28).and_then(|bytes| bytes.try_into().ok())
+            {
+                return Ok(Some(Answer { elapsed: at.saturating_sub(asked), mac: Mac(mac), frame }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// A broadcast request of 42 bytes, as a kernel sends it.
+    fn request(&self, target: Ipv4Addr) -> Vec<u8> {
+        let Self { mac: Mac(mac), source, .. } = self;
+        let header = [0x08, 0x06, 0, 1, 0x08, 0, 6, 4, 0, 1];
+        [&Mac::BROADCAST.0[..], mac, &header, mac, &source.octets(), &Mac::ZERO.0, &target.octets()].concat()
+    }
+}
