@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The generated definitions against tables of what MetalLB ships, property by property.
 
+#![allow(clippy::unwrap_used)] // a test may fail by it, in its helpers too
+
 use std::collections::BTreeMap;
 
 use ferrolb_api::{crds, manifests};
