@@ -1,47 +1,193 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The state machine: queue, pass, wake-ups, retries.
+//! The state machine: what comes in, what is done next, what goes out.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
-use ferrolb_api::Clock;
-use ferrolb_net_types::Time;
+use ferrolb_api::request::{ApiRequest, WriteResult};
+use ferrolb_api::{Clock, IPAddressPool};
+use ferrolb_ipam::Allocator;
+use ferrolb_net_types::{PoolName, ServiceKey, Time};
 
-use crate::io::{Effect, Input, Settings};
+use crate::configuration::Configuration;
+use crate::entry::Entry;
+use crate::io::{Effect, Input, Settings, WriteId};
+use crate::pool_status::{PoolStatuses, Verdict};
+use crate::queue::{Queue, Retry};
 
 /// The controller, without I/O.
 ///
 /// Drive it so: [`Core::handle`] for every input, [`Core::handle_timeout`] when [`Core::next_deadline`] has
 /// come, and after either [`Core::poll`] until it yields `None`. Inputs that are there at the same time should
 /// all be handled before polling: what they change is then decided by rank, not by order of arrival.
+///
+/// Nothing is decided before Services, pools, communities and namespaces have all been listed.
 #[derive(Debug)]
 pub struct Core {
-    settings: Settings,
-    effects: VecDeque<Effect>,
+    pub(crate) settings: Settings,
+    pub(crate) clock: Clock,
+    pub(crate) configuration: Configuration,
+    /// `None` until the first configuration.
+    pub(crate) allocator: Option<Allocator>,
+    pub(crate) services: BTreeMap<ServiceKey, Entry>,
+    pub(crate) services_listed: bool,
+    pub(crate) queue: Queue,
+    pub(crate) pools: PoolStatuses,
+    writes: BTreeMap<WriteId, Target>,
+    next_write: u64,
+    pub(crate) effects: VecDeque<Effect>,
+}
+
+/// What a write was for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// A Service's status.
+    Service { key: ServiceKey, uid: Option<String> },
+    /// A pool's status.
+    Pool(PoolName),
+    /// The ConfigurationState.
+    State,
 }
 
 impl Core {
-    /// A controller that knows nothing yet.
-    pub fn new(settings: Settings) -> Self {
-        Self { settings, effects: VecDeque::new() }
+    /// A controller that knows nothing yet. `clock` is the time of its start.
+    pub fn new(clock: Clock, settings: Settings) -> Self {
+        Self {
+            configuration: Configuration::new(&settings),
+            settings,
+            clock,
+            allocator: None,
+            services: BTreeMap::new(),
+            services_listed: false,
+            queue: Queue::default(),
+            pools: PoolStatuses::default(),
+            writes: BTreeMap::new(),
+            next_write: 0,
+            effects: VecDeque::new(),
+        }
     }
 
     /// Takes note of an input.
     pub fn handle(&mut self, clock: Clock, input: Input) {
-        tracing::trace!(namespace = %self.settings.namespace, ?clock, ?input, "input");
+        self.clock = clock;
+        match input {
+            Input::Services(change) => self.services_changed(change),
+            Input::Pools(change) => {
+                for pool in self.configuration.pools_changed(change) {
+                    self.pools.changed(pool);
+                }
+            }
+            Input::Communities(change) => self.configuration.communities_changed(change),
+            Input::Namespaces(change) => self.configuration.namespaces_changed(change),
+            Input::Undecodable(objects) => self.configuration.undecodable_changed(objects),
+            Input::ConfigurationStates(change) => self.configuration.state_changed(clock, change),
+            Input::Written { id, result } => self.written(id, result),
+        }
     }
 
     /// Takes note of the time.
     pub fn handle_timeout(&mut self, clock: Clock) {
-        tracing::trace!(?clock, "timeout");
+        self.clock = clock;
+        while let Some(retry) = self.queue.due(clock.now) {
+            match retry {
+                Retry::Service(key) => {
+                    self.queue.changed.insert(key);
+                }
+                Retry::Pool(pool) => self.pools.changed(pool),
+            }
+        }
+        self.configuration.handle_timeout(clock);
     }
 
     /// The next thing to do, if any.
     pub fn poll(&mut self) -> Option<Effect> {
-        self.effects.pop_front()
+        loop {
+            if let Some(effect) = self.effects.pop_front() {
+                return Some(effect);
+            }
+            if !self.work() {
+                return None;
+            }
+        }
     }
 
     /// When to call [`Core::handle_timeout`] at the latest.
     pub fn next_deadline(&self) -> Option<Time> {
-        None
+        let deadlines = [self.queue.next_deadline(), self.configuration.next_deadline()];
+        deadlines.into_iter().flatten().min()
+    }
+
+    /// Does one piece of what is left to do; false if nothing is.
+    fn work(&mut self) -> bool {
+        if let Some(request) = self.configuration.next_request() {
+            self.send(Target::State, request);
+            return true;
+        }
+        if self.configuration.evaluate_if_needed(self.clock, &mut self.effects) {
+            return true;
+        }
+        if !self.services_listed {
+            return false;
+        }
+        if let Some(config) = self.configuration.take_new() {
+            self.install(&config);
+            return true;
+        }
+        self.settle_changed() || self.decide_next() || self.wake_next() || self.show_next_pool()
+    }
+
+    fn show_next_pool(&mut self) -> bool {
+        let Some(allocator) = &self.allocator else { return false };
+        let Some(pool) = self.pools.next() else { return false };
+        let counters = allocator.counters(pool.as_str());
+        self.effects.extend(self.pools.show(&pool, counters));
+        if let Some(counters) = counters
+            && let Some(object) = self.configuration.pool(pool.as_str())
+        {
+            match self.pools.look(self.clock.now, object, counters) {
+                Verdict::Fine => {}
+                Verdict::Later(at) => self.queue.retry(at, Retry::Pool(pool)),
+                Verdict::Write(request) => self.send(Target::Pool(pool), request),
+            }
+        }
+        true
+    }
+
+    pub(crate) fn send(&mut self, target: Target, request: ApiRequest) {
+        let id = WriteId(self.next_write);
+        self.next_write += 1;
+        self.writes.insert(id, target);
+        self.effects.push_back(Effect::Write { id, request });
+    }
+
+    fn written(&mut self, id: WriteId, result: WriteResult) {
+        match self.writes.remove(&id) {
+            Some(Target::Service { key, uid }) => self.service_written(&key, uid.as_deref(), result),
+            Some(Target::Pool(pool)) => self.pool_written(pool, result),
+            Some(Target::State) => self.configuration.state_written(self.clock, result),
+            None => tracing::error!(bug = true, id = id.0, "result of a write that nobody asked for"),
+        }
+    }
+
+    fn pool_written(&mut self, pool: PoolName, result: WriteResult) {
+        match result {
+            Ok(stored) => {
+                let stored: Option<IPAddressPool> = serde_json::from_value(stored).ok();
+                self.pools.wrote(&pool, stored.as_ref().and_then(|stored| stored.status));
+                if let Some(stored) = stored {
+                    self.configuration.pool_stored(stored);
+                }
+            }
+            Err(error) => {
+                // A conflict only says that the watch is a moment behind.
+                if error.is_conflict() || error.is_not_found() {
+                    tracing::debug!(controller = "PoolStatusReconciler", %pool, %error, "pool status not written");
+                } else {
+                    tracing::error!(controller = "PoolStatusReconciler", %pool, %error, "failed to write pool status");
+                }
+                if let Some(at) = self.pools.failed(self.clock.now, &pool) {
+                    self.queue.retry(at, Retry::Pool(pool));
+                }
+            }
+        }
     }
 }

@@ -4,6 +4,7 @@
 use ferrolb_api::event::Event;
 use ferrolb_api::request::{ApiRequest, WriteResult};
 use ferrolb_api::{Change, Community, ConfigurationState, IPAddressPool};
+use ferrolb_config::{BgpType, Undecodable};
 use ferrolb_ipam::Counters;
 use ferrolb_net_types::PoolName;
 use k8s_openapi::api::core::v1::{Namespace, Service};
@@ -13,14 +14,16 @@ use k8s_openapi::api::core::v1::{Namespace, Service};
 pub struct Settings {
     /// The namespace of the configuration objects. Objects of other namespaces are ignored.
     pub namespace: String,
+    /// Whose rules of validation hold.
+    pub bgp_type: BgpType,
     /// Only Services of this `loadBalancerClass`; empty means only those without one.
     pub lb_class: String,
     /// Name of the controller's own Pod, owner of its ConfigurationState.
     pub pod_name: String,
     /// Uid of that Pod.
     pub pod_uid: String,
-    /// The names under which this controller's writes appear in `managedFields`, to tell its own writes to a
-    /// status from those of others.
+    /// The name under which the controller's writes appear in `managedFields`: the first word of the client's
+    /// User-Agent. It tells its own writes to a status from those of others.
     pub field_manager: String,
 }
 
@@ -35,6 +38,8 @@ pub enum Input {
     Communities(Change<Community>),
     /// Namespaces.
     Namespaces(Change<Namespace>),
+    /// The configuration objects that exist and whose content does not fit their type, all of them.
+    Undecodable(Vec<Undecodable>),
     /// ConfigurationStates; only the controller's own matters.
     ConfigurationStates(Change<ConfigurationState>),
     /// A write that the core asked for has ended.

@@ -3,9 +3,25 @@
 //!
 //! A [`Core`] is told what the watches deliver and how writes ended, as [`Input`]s, and says what to do, as
 //! [`Effect`]s. It has no clock and no connection: the daemon around it, a test or a simulator drive it alike.
+//!
+//! - What a Service should have is decided by `ferrolb-ipam`, from its object and who holds what.
+//! - Services are decided by rank: holders of a legal address, then by age. A change decides what changed, and an
+//!   address that becomes free wakes those who wait for one; only new pools decide everybody.
+//! - Nothing is written that is stored already, no fact is told twice, and a failing write of one object delays
+//!   nothing but that object.
 
+mod backoff;
+mod configuration;
+mod contest;
 mod core;
+mod entry;
 mod io;
+mod pool_status;
+mod queue;
+mod service;
+mod services;
+mod story;
+mod version;
 
 pub use crate::core::Core;
 pub use io::{Effect, Input, Settings, WriteId};

@@ -27,6 +27,8 @@ pub struct Allocator {
     /// The addresses on which a Service with these keys might join, by pool, family, ordinal.
     joinable: BTreeMap<Keys, BTreeMap<(PoolId, IpFamily, u128), IpAddr>>,
     allocations: BTreeMap<ServiceKey, Allocation>,
+    /// Addresses that a Service's status still lists though it does not hold them any more.
+    leaving: BTreeMap<ServiceKey, Vec<IpAddr>>,
     changes: Changes,
 }
 
@@ -122,13 +124,49 @@ impl Allocator {
         self.allocations.get(service)
     }
 
-    /// Takes everything from a Service that is gone or no longer ours. Whether it held anything.
+    /// Takes everything from a Service that is gone or no longer ours. Whether there was anything.
     pub fn release(&mut self, service: &ServiceKey) -> bool {
-        let Some(allocation) = self.allocations.remove(service) else { return false };
-        for &ip in &allocation.ips {
+        let leaving = self.leaving.remove(service).unwrap_or_default();
+        for &ip in &leaving {
             self.leave(service, ip);
         }
-        true
+        self.drop_allocation(service) || !leaving.is_empty()
+    }
+
+    /// Keeps everybody else off the addresses that a Service's status lists, though it does not hold them.
+    ///
+    /// An address is free only when no status lists it any more: whoever reads the status acts on it. Addresses
+    /// that others hold, and its own, are left out; the list replaces a former one.
+    pub fn hold_back(&mut self, service: &ServiceKey, listed: &[Option<IpAddr>]) {
+        let before = self.let_go(service);
+        self.hold_back_after(service, listed, before);
+    }
+
+    /// [`Allocator::hold_back`] for a Service whose former list was let go.
+    pub(crate) fn hold_back_after(
+        &mut self,
+        service: &ServiceKey,
+        listed: &[Option<IpAddr>],
+        before: Vec<IpAddr>,
+    ) {
+        let own = self.allocations.get(service).map(|a| a.ips.clone()).unwrap_or_default();
+        let mut held_back: Vec<IpAddr> = Vec::new();
+        for ip in listed.iter().copied().flatten() {
+            if !own.contains(&ip) && !self.tenants.contains_key(&ip) && self.space.locate(ip).is_some() {
+                self.enter(service, &Keys::default(), &[], ip);
+                held_back.push(ip);
+            }
+        }
+        for ip in before {
+            if !self.tenants.contains_key(&ip)
+                && let Some(place) = self.space.locate(ip)
+            {
+                self.changes.freed.insert(self.space.pool(place.pool).name.clone());
+            }
+        }
+        if !held_back.is_empty() {
+            self.leaving.insert(service.clone(), held_back);
+        }
     }
 
     /// The pools, in order of name.
@@ -153,9 +191,44 @@ impl Allocator {
         })
     }
 
+    /// Whether something that became free in the pool might be what the Service waits for. Cheap, and never
+    /// wrong when it denies.
+    pub fn might_serve(&self, claim: &Claim, pool: &str) -> bool {
+        let Some(id) = self.space.by_name(pool) else { return false };
+        match &claim.requested_ips {
+            Err(_) => false,
+            Ok(Some(ips)) => {
+                ips.iter().any(|ip| self.space.locate(*ip).is_some_and(|place| place.pool == id))
+            }
+            Ok(None) if !claim.requested_pool.is_empty() => claim.requested_pool == pool,
+            Ok(None) => self.space.pool(id).admits(&claim.service.namespace, &claim.labels),
+        }
+    }
+
     /// What changed since this was asked last.
     pub fn take_changes(&mut self) -> Changes {
         std::mem::take(&mut self.changes)
+    }
+
+    /// Takes the allocation, and nothing else, from a Service. Whether it had one.
+    pub(crate) fn drop_allocation(&mut self, service: &ServiceKey) -> bool {
+        let Some(allocation) = self.allocations.remove(service) else { return false };
+        for &ip in &allocation.ips {
+            self.leave(service, ip);
+        }
+        true
+    }
+
+    /// Undoes [`Allocator::hold_back`] while the Service itself is decided anew; what was held back. Nobody is told
+    /// that something became free.
+    pub(crate) fn let_go(&mut self, service: &ServiceKey) -> Vec<IpAddr> {
+        let before = self.leaving.remove(service).unwrap_or_default();
+        let freed = std::mem::take(&mut self.changes.freed);
+        for &ip in &before {
+            self.leave(service, ip);
+        }
+        self.changes.freed = freed;
+        before
     }
 
     /// The address of a pool and family that the Service would get: the first that is unused or that it may share.
@@ -228,7 +301,7 @@ impl Allocator {
             self.leave(&claim.service, ip);
         }
         for ip in allocation.ips {
-            self.enter(claim, ip);
+            self.enter(&claim.service, &claim.keys, &claim.ports, ip);
         }
         Ok(())
     }
@@ -255,20 +328,20 @@ impl Allocator {
         Some((ordinal, self.space.address(id, family, ordinal)?))
     }
 
-    fn enter(&mut self, claim: &Claim, ip: IpAddr) {
+    fn enter(&mut self, service: &ServiceKey, keys: &Keys, ports: &[Port], ip: IpAddr) {
         let tenants = self.tenants.entry(ip).or_default();
         let first = tenants.services.is_empty();
-        tenants.services.insert(claim.service.clone());
-        tenants.keys.clone_from(&claim.keys);
-        for &port in &claim.ports {
-            tenants.ports.insert(port, claim.service.clone());
+        tenants.services.insert(service.clone());
+        tenants.keys.clone_from(keys);
+        for &port in ports {
+            tenants.ports.insert(port, service.clone());
         }
         let Some(place) = self.space.locate(ip) else { return };
         let family = IpFamily::of(ip);
         if let Some(ordinal) = place.ordinal
-            && !claim.keys.sharing.is_empty()
+            && !keys.sharing.is_empty()
         {
-            self.joinable.entry(claim.keys.clone()).or_default().insert((place.pool, family, ordinal), ip);
+            self.joinable.entry(keys.clone()).or_default().insert((place.pool, family, ordinal), ip);
         }
         let name = &self.space.pool(place.pool).name;
         if first {

@@ -93,7 +93,7 @@ impl Allocator {
         if claim.requested_pool.is_empty() || owner == Some(claim.requested_pool.as_str()) {
             return Ok(());
         }
-        self.release(&claim.service);
+        self.drop_allocation(&claim.service);
         Err(Refusal::PoolMismatch { ips: ips.to_vec(), pool: claim.requested_pool.clone() })
     }
 

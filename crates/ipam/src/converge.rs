@@ -128,19 +128,24 @@ struct Story {
 impl Allocator {
     /// First phase of a pass: takes the addresses in the Service's status for it, if it may keep them.
     ///
-    /// Whether it holds any now. Call it for every Service, by rank, before any [`Allocator::converge`].
+    /// Whether it holds any now. Call it for every Service, by rank, then [`Allocator::hold_back`] for those
+    /// that may not keep theirs, before any [`Allocator::converge`].
     pub fn adopt(&mut self, claim: &Claim) -> bool {
+        let before = self.let_go(&claim.service);
         self.settle(claim, &mut Story::default());
+        self.hold_back_after(&claim.service, &[], before);
         self.allocation(&claim.service).is_some()
     }
 
     /// Decides one Service.
     pub fn converge(&mut self, claim: &Claim) -> Decision {
         let mut story = Story::default();
+        let before = self.let_go(&claim.service);
         let outcome = match self.settle(claim, &mut story) {
             Settled::Done(outcome) => outcome,
             Settled::Open(families) => self.complete(claim, families, &mut story),
         };
+        self.hold_back_after(&claim.service, &claim.held, before);
         let (ingress, pool) = match self.allocation(&claim.service) {
             Some(held) => (held.ips.clone(), held.pool.clone().map_or(PoolMark::Unchanged, PoolMark::Is)),
             None => (vec![], PoolMark::Absent),
@@ -181,7 +186,7 @@ impl Allocator {
             }
         };
         let Some(held_families) = held_families else {
-            self.release(&claim.service);
+            self.drop_allocation(&claim.service);
             return Settled::Open(families);
         };
         if held_families.as_ref() != Ok(&families) && !may_grow(claim, families, held_families.is_ok()) {
@@ -287,7 +292,7 @@ impl Allocator {
     }
 
     fn clear(&mut self, claim: &Claim, story: &mut Story, why: Cleared) {
-        self.release(&claim.service);
+        self.drop_allocation(&claim.service);
         if !claim.held.is_empty() {
             story.cleared.get_or_insert(why);
         }

@@ -8,8 +8,8 @@
 //! IPv6 `/64` cost what their *held* addresses cost.
 //!
 //! A pass over many Services has two phases, so that an address in somebody's status is never given away: first
-//! [`Allocator::adopt`] for every Service that holds something, by [`Rank`], then [`Allocator::converge`] for
-//! all, by [`Rank`] again.
+//! [`Allocator::adopt`] for every Service that lists something, by [`Rank`], and [`Allocator::hold_back`] for
+//! those that may not keep what they list; then [`Allocator::converge`] for all, by [`Rank`] again.
 
 mod allocator;
 mod choose;
