@@ -173,7 +173,9 @@ fn complain(resource: &str, error: &RequestError) {
     let error_text = error.message.as_str();
     match error.code {
         403 => tracing::error!(
-            op = "metrics", error = error_text, resource,
+            op = "metrics",
+            error = error_text,
+            resource,
             "metrics cannot be served: this ServiceAccount may not create the review"
         ),
         _ => tracing::error!(op = "metrics", error = error_text, resource, "review failed"),

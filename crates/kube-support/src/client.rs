@@ -261,8 +261,7 @@ mod tests {
 
     #[test]
     fn the_variable_comes_after_the_flag_and_before_the_cluster() {
-        let source =
-            Source { variable: Some("/nowhere/a".into()), in_cluster: true, ..Source::default() };
+        let source = Source { variable: Some("/nowhere/a".into()), in_cluster: true, ..Source::default() };
         assert!(message(&source).starts_with("kubeconfig /nowhere/a (KUBECONFIG)"));
     }
 

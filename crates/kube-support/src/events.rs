@@ -59,8 +59,12 @@ async fn run(client: Client, component: &'static str, mut events: mpsc::Receiver
     let mut failing = false;
     while let Some(event) = events.recv().await {
         let Some(form) = memory.next(&event, Instant::now(), Timestamp::now()) else {
-            tracing::debug!(op = "recordEvent", reason = event.reason, name = event.regarding.name.as_str(),
-                "event dropped, the object has had too many");
+            tracing::debug!(
+                op = "recordEvent",
+                reason = event.reason,
+                name = event.regarding.name.as_str(),
+                "event dropped, the object has had too many"
+            );
             continue;
         };
         match deliver(&client, &mut memory, &event, form).await {
@@ -69,8 +73,12 @@ async fn run(client: Client, component: &'static str, mut events: mpsc::Receiver
                 memory.forget(&event);
                 if !failing {
                     failing = true;
-                    tracing::warn!(op = "recordEvent", reason = event.reason,
-                        error = error.message.as_str(), "event cannot be recorded");
+                    tracing::warn!(
+                        op = "recordEvent",
+                        reason = event.reason,
+                        error = error.message.as_str(),
+                        "event cannot be recorded"
+                    );
                 }
             }
         }
@@ -304,7 +312,10 @@ mod tests {
         again.regarding.resource_version = "8".into();
         let form = memory.next(&again, now, wall()).unwrap();
         let Form::Patch { body, .. } = form else { panic!("{form:?}") };
-        assert_eq!(body, json!({"count": 2, "lastTimestamp": "2026-01-02T03:04:05Z", "message": "announcing"}));
+        assert_eq!(
+            body,
+            json!({"count": 2, "lastTimestamp": "2026-01-02T03:04:05Z", "message": "announcing"})
+        );
         let other = memory.next(&event("web", "something else"), now, wall()).unwrap();
         assert!(matches!(other, Form::Create(_)));
     }

@@ -160,7 +160,9 @@ impl Values {
             let value = match (flag.kind, given) {
                 (Kind::Switch, None) => "true".to_owned(),
                 (Kind::Switch, Some(value)) => switch(&value)
-                    .ok_or_else(|| wrong(format!("invalid boolean value {value:?} for -{name}: parse error")))?
+                    .ok_or_else(|| {
+                        wrong(format!("invalid boolean value {value:?} for -{name}: parse error"))
+                    })?
                     .to_string(),
                 (kind, given) => {
                     let value = given
@@ -286,12 +288,9 @@ mod tests {
 
     #[test]
     fn one_dash_or_two_with_equals_or_a_space_are_the_same() {
-        for args in [
-            &["-node-name", "n1"][..],
-            &["--node-name", "n1"],
-            &["-node-name=n1"],
-            &["--node-name=n1"],
-        ] {
+        for args in
+            [&["-node-name", "n1"][..], &["--node-name", "n1"], &["-node-name=n1"], &["--node-name=n1"]]
+        {
             assert_eq!(parse(args, &[]).unwrap().text("node-name"), "n1", "{args:?}");
         }
     }
@@ -330,7 +329,10 @@ mod tests {
             (&["-nope=1"], "flag provided but not defined: -nope"),
             (&["--port"], "flag needs an argument: -port"),
             (&["--port=many"], "invalid value \"many\" for flag -port: parse error"),
-            (&["--ignore-exclude-lb=maybe"], "invalid boolean value \"maybe\" for -ignore-exclude-lb: parse error"),
+            (
+                &["--ignore-exclude-lb=maybe"],
+                "invalid boolean value \"maybe\" for -ignore-exclude-lb: parse error",
+            ),
             (&["---port=1"], "bad flag syntax: ---port=1"),
         ] {
             let refusal = parse(args, &[]).unwrap_err();
@@ -345,7 +347,11 @@ mod tests {
         for args in [["-h"], ["--help"], ["-help"]] {
             let refusal = parse(&args, &[]).unwrap_err();
             assert_eq!(refusal.exit_code(), 0);
-            assert!(refusal.text().contains("  -port int\n    \tport (default 9120)\n"), "{}", refusal.text());
+            assert!(
+                refusal.text().contains("  -port int\n    \tport (default 9120)\n"),
+                "{}",
+                refusal.text()
+            );
         }
     }
 
@@ -359,9 +365,6 @@ mod tests {
     #[test]
     fn a_setting_is_spelled_the_way_it_was_given() {
         assert_eq!(parse(&["-node-name", "a"], &[]).unwrap().spelled("node-name"), "flag --node-name=a");
-        assert_eq!(
-            parse(&[], &[("NODE", "a")]).unwrap().spelled("node-name"),
-            "environment variable NODE=a"
-        );
+        assert_eq!(parse(&[], &[("NODE", "a")]).unwrap().spelled("node-name"), "environment variable NODE=a");
     }
 }

@@ -67,9 +67,8 @@ fn answer(path: &str, query: Option<&str>, ready: bool) -> Response<Full<Bytes>>
         "/readyz" | "/readyz/" | "/readyz/readyz" => ("readyz", ready),
         _ => return not_found(),
     };
-    let verbose = query.is_some_and(|query| {
-        query.split('&').any(|part| part == "verbose" || part.starts_with("verbose="))
-    });
+    let verbose = query
+        .is_some_and(|query| query.split('&').any(|part| part == "verbose" || part.starts_with("verbose=")));
     let text = match (well, verbose) {
         (true, false) => "ok".to_owned(),
         (true, true) => format!("[+]{check} ok\n{check} check passed\n"),
@@ -89,12 +88,8 @@ pub(crate) fn plain(code: StatusCode, text: String) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(Bytes::from(text)));
     *response.status_mut() = code;
     let headers = response.headers_mut();
-    headers.insert(
-        http::header::CONTENT_TYPE,
-        http::HeaderValue::from_static("text/plain; charset=utf-8"),
-    );
-    headers
-        .insert(http::header::X_CONTENT_TYPE_OPTIONS, http::HeaderValue::from_static("nosniff"));
+    headers.insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static("text/plain; charset=utf-8"));
+    headers.insert(http::header::X_CONTENT_TYPE_OPTIONS, http::HeaderValue::from_static("nosniff"));
     response
 }
 

@@ -13,6 +13,8 @@
 pub mod access;
 pub mod backoff;
 pub mod client;
+pub mod common;
+pub mod daemon;
 pub mod events;
 pub mod flags;
 pub mod health;

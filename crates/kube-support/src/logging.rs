@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::Write;
-use std::sync::Mutex;
 use std::str::FromStr;
+use std::sync::Mutex;
 
 use serde_json::Value;
 use tracing::field::{Field, Visit};
@@ -248,10 +248,11 @@ mod tests {
         assert!(value["caller"].as_str().unwrap().starts_with("logging.rs:"));
         let ts = value["ts"].as_str().unwrap();
         assert!(ts.len() == 20 && ts.ends_with('Z') && ts.parse::<jiff::Timestamp>().is_ok(), "{ts}");
-        let positions: Vec<usize> = ["caller", "count", "event", "ips", "level", "msg", "nodes", "pool", "ts"]
-            .iter()
-            .map(|key| lines[0].find(&format!("\"{key}\":")).unwrap())
-            .collect();
+        let positions: Vec<usize> =
+            ["caller", "count", "event", "ips", "level", "msg", "nodes", "pool", "ts"]
+                .iter()
+                .map(|key| lines[0].find(&format!("\"{key}\":")).unwrap())
+                .collect();
         assert!(positions.is_sorted(), "{}", lines[0]);
     }
 

@@ -140,9 +140,7 @@ impl MetricsServer {
             return plain(code, format!("{text}\n"));
         }
         let mut response = Response::new(Full::new(Bytes::from(self.metrics.text())));
-        response
-            .headers_mut()
-            .insert(http::header::CONTENT_TYPE, HeaderValue::from_static(CONTENT_TYPE));
+        response.headers_mut().insert(http::header::CONTENT_TYPE, HeaderValue::from_static(CONTENT_TYPE));
         response
     }
 }

@@ -93,7 +93,11 @@ pub async fn own_pod(client: &Client, reach: &Reach, namespace: &str, name: &str
         if said != Some(error.code) {
             said = Some(error.code);
             tracing::error!(
-                op = "startup", pod = name, namespace, error = error.message.as_str(), remedy = remedy(&error),
+                op = "startup",
+                pod = name,
+                namespace,
+                error = error.message.as_str(),
+                remedy = remedy(&error),
                 "unable to get own pod for owner references, retrying"
             );
         }
@@ -106,7 +110,9 @@ fn remedy(error: &RequestError) -> &'static str {
         0 => "check that the API server can be reached from here",
         401 => "check the credentials of the kubeconfig or the mounted ServiceAccount token",
         403 => "grant this ServiceAccount get on pods in this namespace",
-        404 => "set --pod-name or METALLB_POD_NAME to metadata.name of the Pod and --namespace to its namespace",
+        404 => {
+            "set --pod-name or METALLB_POD_NAME to metadata.name of the Pod and --namespace to its namespace"
+        }
         _ => "look at the API server's log",
     }
 }

@@ -40,7 +40,11 @@ impl RequestError {
         let message = text("message").unwrap_or_else(|| {
             let body = String::from_utf8_lossy(body);
             let body: String = body.trim().chars().take(200).collect();
-            if body.is_empty() { format!("HTTP status {code}") } else { format!("HTTP status {code}: {body}") }
+            if body.is_empty() {
+                format!("HTTP status {code}")
+            } else {
+                format!("HTTP status {code}: {body}")
+            }
         });
         Self { code, reason: text("reason").unwrap_or_default(), message }
     }
@@ -107,7 +111,9 @@ pub(crate) fn escape(value: &str) -> String {
     let mut text = String::with_capacity(value.len());
     for byte in value.bytes() {
         match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => text.push(char::from(byte)),
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                text.push(char::from(byte))
+            }
             other => text.push_str(&format!("%{other:02X}")),
         }
     }
@@ -120,7 +126,8 @@ mod tests {
 
     #[test]
     fn the_servers_own_words_are_kept() {
-        let body = br#"{"kind":"Status","code":409,"reason":"Conflict","message":"the object has been modified"}"#;
+        let body =
+            br#"{"kind":"Status","code":409,"reason":"Conflict","message":"the object has been modified"}"#;
         let error = RequestError::from_answer(409, body);
         assert_eq!((error.code, error.reason.as_str()), (409, "Conflict"));
         assert_eq!(error.to_string(), "the object has been modified");

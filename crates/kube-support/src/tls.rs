@@ -17,7 +17,6 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::{ServerConfig, SupportedCipherSuite, SupportedProtocolVersion};
 
-
 /// How often the files of a certificate are looked at, when somebody connects.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
@@ -204,7 +203,9 @@ impl Certificate {
                 files.read = found;
                 tracing::info!(op = "certificate", directory = %files.directory.display(), "certificate read anew");
             }
-            Err(error) => tracing::warn!(op = "certificate", error = %error, "changed certificate cannot be used"),
+            Err(error) => {
+                tracing::warn!(op = "certificate", error = %error, "changed certificate cannot be used")
+            }
         }
     }
 }
@@ -261,8 +262,8 @@ fn self_signed() -> Result<CertifiedKey, CertificateError> {
         let issuer = Issuer::new(ca, ca_key);
 
         let mut server = named("localhost");
-        server.subject_alt_names = CertificateParams::new(vec!["localhost".into(), "127.0.0.1".into()])?
-            .subject_alt_names;
+        server.subject_alt_names =
+            CertificateParams::new(vec!["localhost".into(), "127.0.0.1".into()])?.subject_alt_names;
         server.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
         server.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         let key = KeyPair::generate()?;
@@ -319,7 +320,8 @@ mod tests {
         }
         let error = TlsOptions::parse("SSLv3", "", "").unwrap_err().to_string();
         assert!(error.starts_with("parsing tls-min-version: unknown tls version \"SSLv3\""), "{error}");
-        let error = TlsOptions::parse("VersionTLS12", "TLS_RSA_WITH_RC4_128_SHA", "").unwrap_err().to_string();
+        let error =
+            TlsOptions::parse("VersionTLS12", "TLS_RSA_WITH_RC4_128_SHA", "").unwrap_err().to_string();
         assert!(error.contains("TLS_RSA_WITH_RC4_128_SHA not supported"), "{error}");
     }
 

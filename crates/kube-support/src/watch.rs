@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use ferrolb_api::Change;
-use http::{Method, Request};
 use http::header::ACCEPT;
+use http::{Method, Request};
 use http_body_util::BodyExt as _;
 use kube::client::Body;
 use kube::{Client, Resource, ResourceExt as _};
@@ -28,6 +28,8 @@ use crate::client::chain;
 use crate::reach::Reach;
 use crate::request::{RequestError, escape, send};
 
+/// Where `kubectl apply` keeps a copy of what it was given.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// Objects per page of a list.
 const PAGE: u32 = 500;
 /// How long one page may take.
@@ -53,6 +55,7 @@ pub struct Watch<K> {
     labels: Option<String>,
     fields: Option<String>,
     optional: bool,
+    whole: bool,
     trim: fn(&mut K),
 }
 
@@ -62,7 +65,7 @@ where
 {
     /// All objects of the cluster.
     pub fn cluster() -> Self {
-        Self { namespace: None, labels: None, fields: None, optional: false, trim: drop_managed_fields }
+        Self { namespace: None, labels: None, fields: None, optional: false, whole: false, trim: |_| {} }
     }
 
     /// The objects of one namespace.
@@ -88,7 +91,14 @@ where
         self
     }
 
-    /// Drops what is not used before an object is kept. Managed fields are dropped always.
+    /// Keeps all annotations, for a kind that is written back as a whole. Otherwise the copy that
+    /// `kubectl apply` leaves is dropped. Managed fields are dropped always: a write without them leaves them.
+    pub fn whole(mut self) -> Self {
+        self.whole = true;
+        self
+    }
+
+    /// Drops what is not used before an object is kept.
     pub fn trim(mut self, trim: fn(&mut K)) -> Self {
         self.trim = trim;
         self
@@ -299,7 +309,8 @@ where
         let event: Event = serde_json::from_slice(line)
             .map_err(|error| RequestError::no_answer(format!("the watch cannot be read: {error}")))?;
         if event.what == "ERROR" {
-            let code = event.object.get("code").and_then(Value::as_u64).and_then(|code| u16::try_from(code).ok());
+            let code =
+                event.object.get("code").and_then(Value::as_u64).and_then(|code| u16::try_from(code).ok());
             let body = serde_json::to_vec(&event.object).unwrap_or_default();
             return Err(RequestError::from_answer(code.unwrap_or(500), &body).into());
         }
@@ -328,7 +339,13 @@ where
     }
 
     fn trim(&self, object: &mut K) {
-        drop_managed_fields(object);
+        let meta = object.meta_mut();
+        meta.managed_fields = None;
+        if !self.settings.whole
+            && let Some(annotations) = &mut meta.annotations
+        {
+            annotations.remove(LAST_APPLIED);
+        }
         (self.settings.trim)(object);
     }
 
@@ -364,10 +381,15 @@ where
             let error_text = error.message.as_str();
             match error.code {
                 403 | 404 if self.settings.optional => tracing::info!(
-                    op = "watch", resource, error = error_text, "cannot be read, taken as empty"
+                    op = "watch",
+                    resource,
+                    error = error_text,
+                    "cannot be read, taken as empty"
                 ),
                 404 => tracing::warn!(
-                    op = "watch", resource, error = error_text,
+                    op = "watch",
+                    resource,
+                    error = error_text,
                     "the kind is not served yet, waiting for its CustomResourceDefinition"
                 ),
                 _ => tracing::warn!(op = "watch", resource, error = error_text, "watch failed, retrying"),
@@ -401,10 +423,6 @@ fn open(listening: bool) -> Result<(), Stop> {
 
 fn key<K: Resource<DynamicType = ()>>(object: &K) -> (String, String) {
     (object.namespace().unwrap_or_default(), object.name_any())
-}
-
-fn drop_managed_fields<K: Resource<DynamicType = ()>>(object: &mut K) {
-    object.meta_mut().managed_fields = None;
 }
 
 fn identity(object: &Value) -> (String, String) {

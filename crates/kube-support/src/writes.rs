@@ -150,16 +150,24 @@ fn note(
         }
         // Somebody else was faster, or the object is gone: part of the day's work.
         Err(error) if matches!(error.code, 404 | 409) => tracing::debug!(
-            op = "write", method = request.method(), resource = request.resource.plural(),
-            name = request.name.as_deref().unwrap_or_default(), error = error.message.as_str(), "write refused"
+            op = "write",
+            method = request.method(),
+            resource = request.resource.plural(),
+            name = request.name.as_deref().unwrap_or_default(),
+            error = error.message.as_str(),
+            "write refused"
         ),
         Err(error) => {
             if complained.insert((request.resource, error.code)) {
                 tracing::warn!(
-                    op = "write", method = request.method(), resource = request.resource.plural(),
+                    op = "write",
+                    method = request.method(),
+                    resource = request.resource.plural(),
                     namespace = request.namespace.as_deref().unwrap_or_default(),
-                    name = request.name.as_deref().unwrap_or_default(), code = error.code,
-                    error = error.message.as_str(), "write failed, retrying"
+                    name = request.name.as_deref().unwrap_or_default(),
+                    code = error.code,
+                    error = error.message.as_str(),
+                    "write failed, retrying"
                 );
             }
         }
@@ -209,8 +217,13 @@ mod tests {
     #[test]
     fn creations_with_generated_names_do_not_wait() {
         let mut lines = Lines::new();
-        let create =
-            || ApiRequest::create(Resource::ServiceL2Statuses, "ns", json!({"metadata": {"generateName": "l2-"}}));
+        let create = || {
+            ApiRequest::create(
+                Resource::ServiceL2Statuses,
+                "ns",
+                json!({"metadata": {"generateName": "l2-"}}),
+            )
+        };
         lines.add(1, create());
         lines.add(2, create());
         assert_eq!(lines.ready.len(), 2);
