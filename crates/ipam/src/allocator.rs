@@ -275,14 +275,14 @@ impl Allocator {
         Ok(owner.filter(|_| !unknown))
     }
 
-    /// Gives a Service exactly these addresses in place of what it holds. On refusal nothing changes.
-    pub(crate) fn assign(
-        &mut self,
+    /// Whether a Service may have exactly these addresses; the pool they lie in, if it is known.
+    pub(crate) fn admit(
+        &self,
         claim: &Claim,
         ips: &[Option<IpAddr>],
         covered: Covered,
-    ) -> Result<(), Refusal> {
-        let pool = self.owner(claim, ips, covered)?.map(|id| self.space.pool(id).name.clone());
+    ) -> Result<Option<PoolId>, Refusal> {
+        let owner = self.owner(claim, ips, covered)?;
         let ips: Vec<IpAddr> = ips.iter().copied().flatten().collect();
         match ips[..] {
             [a, b] if IpFamily::of(a) == IpFamily::of(b) => return Err(Refusal::SameFamily(a, b)),
@@ -292,6 +292,18 @@ impl Allocator {
         for &ip in &ips {
             self.check(claim, ip)?;
         }
+        Ok(owner)
+    }
+
+    /// Gives a Service exactly these addresses in place of what it holds. On refusal nothing changes.
+    pub(crate) fn assign(
+        &mut self,
+        claim: &Claim,
+        ips: &[Option<IpAddr>],
+        covered: Covered,
+    ) -> Result<(), Refusal> {
+        let pool = self.admit(claim, ips, covered)?.map(|id| self.space.pool(id).name.clone());
+        let ips: Vec<IpAddr> = ips.iter().copied().flatten().collect();
         let allocation = Allocation { pool, ips, keys: claim.keys.clone(), ports: claim.ports.clone() };
         if self.allocations.get(&claim.service).is_some_and(|held| *held == allocation) {
             return Ok(());

@@ -88,13 +88,12 @@ impl Allocator {
         if Families::of(&wanted) != Ok(families) {
             return Err(Refusal::FamilyMismatch(ips.to_vec()));
         }
-        self.assign(claim, &wanted, Covered::ByWhatIsHandedOut)?;
-        let owner = self.allocation(&claim.service).and_then(|a| a.pool.as_ref()).map(|pool| pool.as_str());
-        if claim.requested_pool.is_empty() || owner == Some(claim.requested_pool.as_str()) {
-            return Ok(());
+        let owner = self.admit(claim, &wanted, Covered::ByWhatIsHandedOut)?;
+        let pool = owner.map(|id| self.space.pool(id).name.as_str());
+        if !claim.requested_pool.is_empty() && pool != Some(claim.requested_pool.as_str()) {
+            return Err(Refusal::PoolMismatch { ips: ips.to_vec(), pool: claim.requested_pool.clone() });
         }
-        self.drop_allocation(&claim.service);
-        Err(Refusal::PoolMismatch { ips: ips.to_vec(), pool: claim.requested_pool.clone() })
+        self.assign(claim, &wanted, Covered::ByWhatIsHandedOut)
     }
 
     fn choose_in_requested_pool(&self, claim: &Claim, wish: Wish) -> Result<Vec<IpAddr>, Refusal> {
