@@ -3,7 +3,7 @@
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -17,6 +17,7 @@ use crate::error::{Attempt, Result};
 pub struct Poller {
     epoll: Epoll,
     timer: TimerFd,
+    armed: Option<Instant>,
     waker: Waker,
     events: Vec<EpollEvent>,
 }
@@ -41,7 +42,7 @@ impl Poller {
         let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, flags).attempting(words)?;
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let waker = Waker(Arc::new(EventFd::from_value_and_flags(0, flags).attempting(words)?));
-        let poller = Self { epoll, timer, waker, events: vec![EpollEvent::empty(); 64] };
+        let poller = Self { epoll, timer, armed: None, waker, events: vec![EpollEvent::empty(); 64] };
         poller.add(&poller.timer, TIMER)?;
         poller.add(&*poller.waker.0, WAKER)?;
         Ok(poller)
@@ -63,20 +64,19 @@ impl Poller {
         self.epoll.add(&socket, event).attempting(words)
     }
 
-    /// Waits until a socket is ready, the time is over, or the waker was used. Names the ready sockets.
+    /// Waits until a socket is ready, a moment has come, or the waker was used. Names the ready sockets.
     ///
     /// # Errors
     ///
     /// None that the caller could do anything about.
-    pub fn wait(&mut self, at_most: Option<Duration>) -> Result<impl Iterator<Item = Token>> {
-        let ready = match at_most {
-            Some(Duration::ZERO) => self.epoll.wait(&mut self.events, EpollTimeout::ZERO),
-            _ => {
-                self.set_timer(at_most)?;
-                self.epoll.wait(&mut self.events, EpollTimeout::NONE)
-            }
+    pub fn wait(&mut self, until: Option<Instant>) -> Result<impl Iterator<Item = Token>> {
+        let timeout = if until.is_some_and(|until| until <= Instant::now()) {
+            EpollTimeout::ZERO
+        } else {
+            self.set_timer(until)?;
+            EpollTimeout::NONE
         };
-        let ready = match ready {
+        let ready = match self.epoll.wait(&mut self.events, timeout) {
             Err(nix::Error::EINTR) => 0,
             other => other.attempting(|| "wait for sockets")?,
         };
@@ -87,10 +87,16 @@ impl Poller {
         Ok(events.map(EpollEvent::data).filter(|token| *token < WAKER))
     }
 
-    fn set_timer(&self, after: Option<Duration>) -> Result<()> {
-        match after {
-            // Setting it again also clears an expiration that was not read.
-            Some(after) => {
+    /// Sets the timer, unless it is set to that moment: between two requests the next deadline rarely changes.
+    fn set_timer(&mut self, until: Option<Instant>) -> Result<()> {
+        if self.armed == until {
+            return Ok(());
+        }
+        self.armed = until;
+        match until {
+            // Setting it again also clears an expiration that was not read. Zero would switch it off.
+            Some(until) => {
+                let after = until.saturating_duration_since(Instant::now()).max(Duration::from_nanos(1));
                 let expiration = Expiration::OneShot(TimeSpec::from_duration(after));
                 self.timer.set(expiration, TimerSetTimeFlags::empty())
             }
@@ -115,14 +121,13 @@ const WAKER: Token = u64::MAX - 1;
 mod tests {
     use std::io::Write;
     use std::os::unix::net::UnixStream;
-    use std::time::Instant;
 
     use super::*;
 
-    const LONG: Option<Duration> = Some(Duration::from_secs(60));
+    const LONG: Duration = Duration::from_secs(60);
 
-    fn wait(poller: &mut Poller, at_most: Option<Duration>) -> Vec<Token> {
-        poller.wait(at_most).unwrap().collect()
+    fn wait(poller: &mut Poller, at_most: Duration) -> Vec<Token> {
+        poller.wait(Some(Instant::now() + at_most)).unwrap().collect()
     }
 
     #[test]
@@ -130,12 +135,12 @@ mod tests {
         let mut poller = Poller::new().unwrap();
         let (one, mut other) = UnixStream::pair().unwrap();
         poller.add(&one, 7).unwrap();
-        assert_eq!(wait(&mut poller, Some(Duration::ZERO)), []);
+        assert_eq!(wait(&mut poller, Duration::ZERO), []);
         other.write_all(b"x").unwrap();
         assert_eq!(wait(&mut poller, LONG), [7]);
         assert_eq!(wait(&mut poller, LONG), [7]);
         drop(one);
-        assert_eq!(wait(&mut poller, Some(Duration::ZERO)), []);
+        assert_eq!(wait(&mut poller, Duration::ZERO), []);
     }
 
     #[test]
@@ -143,7 +148,7 @@ mod tests {
         let mut poller = Poller::new().unwrap();
         for micros in [1, 300, 5_000, 300] {
             let (start, span) = (Instant::now(), Duration::from_micros(micros));
-            assert_eq!(wait(&mut poller, Some(span)), []);
+            assert_eq!(wait(&mut poller, span), []);
             assert!(start.elapsed() >= span, "{:?} instead of {span:?}", start.elapsed());
         }
     }
@@ -154,10 +159,10 @@ mod tests {
         let waker = poller.waker();
         waker.wake();
         waker.wake();
-        assert_eq!(wait(&mut poller, None), []);
-        assert_eq!(wait(&mut poller, Some(Duration::ZERO)), []); // both wakes were taken
+        assert_eq!(wait(&mut poller, LONG), []);
+        assert_eq!(wait(&mut poller, Duration::ZERO), []); // both wakes were taken
         let thread = std::thread::spawn(move || waker.wake());
-        assert_eq!(wait(&mut poller, None), []);
+        assert_eq!(wait(&mut poller, LONG), []);
         thread.join().unwrap();
     }
 }

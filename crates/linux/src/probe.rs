@@ -82,11 +82,10 @@ impl Listener {
                     return Ok(Some(Heard { at, outgoing: received.outgoing, frame }));
                 }
                 Ok(None) => {
-                    let left = end.saturating_duration_since(Instant::now());
-                    if left.is_zero() {
+                    if end <= Instant::now() {
                         return Ok(None);
                     }
-                    self.poller.wait(Some(left))?.for_each(drop);
+                    self.poller.wait(Some(end))?.for_each(drop);
                 }
                 Err(cause) => return Err(Error::new("listen to ARP", cause)),
             }
