@@ -155,7 +155,7 @@ impl Access {
                         && backoff.failures() + 1 < TRIES
                         && Instant::now() < end =>
                 {
-                    tokio::time::sleep(backoff.next()).await;
+                    tokio::time::sleep(backoff.wait()).await;
                 }
                 result => return result,
             }

@@ -21,7 +21,7 @@ impl Backoff {
     /// The wait after one more failure: the doubled time less up to half of it, drawn anew each time.
     ///
     /// The draw keeps a thousand speakers that lost the same API server from coming back at the same instant.
-    pub fn next(&mut self) -> Duration {
+    pub fn wait(&mut self) -> Duration {
         let full = self.first.saturating_mul(1 << self.failures.min(20)).min(self.cap);
         self.failures = self.failures.saturating_add(1);
         full.mul_f64(1.0 - unit() / 2.0)
@@ -64,18 +64,18 @@ mod tests {
         let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(1));
         for full in [100, 200, 400, 800, 1000, 1000, 1000] {
             let full = Duration::from_millis(full);
-            let wait = backoff.next();
+            let wait = backoff.wait();
             assert!(wait <= full && wait >= full / 2, "{wait:?} of {full:?}");
         }
         backoff.reset();
-        assert!(backoff.next() <= Duration::from_millis(100));
+        assert!(backoff.wait() <= Duration::from_millis(100));
     }
 
     #[test]
     fn a_long_outage_does_not_overflow() {
         let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(10));
         for _ in 0..10_000 {
-            assert!(backoff.next() <= Duration::from_secs(10));
+            assert!(backoff.wait() <= Duration::from_secs(10));
         }
     }
 

@@ -132,7 +132,7 @@ pub fn install_crypto() {
 
 async fn config(source: &Source) -> Result<Config, ClientError> {
     if let Some(path) = &source.flag {
-        return from_files(&[path.clone()], "--kubeconfig").await;
+        return from_files(std::slice::from_ref(path), "--kubeconfig").await;
     }
     if let Some(list) = &source.variable {
         let paths: Vec<PathBuf> =

@@ -7,9 +7,10 @@
 //! | watches → core | the watch waits, and TCP with it: the API server notices, nobody else |
 //! | write results, own reports → core | cannot be: a core has one write per object under way |
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use ferrolb_api::{Change, Clock};
@@ -32,7 +33,7 @@ use crate::metrics::{Metrics, MetricsServer};
 use crate::process::StopSignals;
 use crate::reach::Reach;
 use crate::tls::{Certificate, CertificateError};
-use crate::watch::Watch;
+use crate::watch::{Delivery, Undecodable, Watch};
 
 /// Inputs that may wait for the core.
 const INBOX: usize = 256;
@@ -194,16 +195,33 @@ pub struct Inbox<I> {
 pub struct Feed<I> {
     watched: mpsc::Sender<I>,
     own: mpsc::UnboundedSender<I>,
+    doubts: Arc<Doubts<I>>,
     /// Lists that are still missing.
     missing: Arc<AtomicUsize>,
     readiness: Readiness,
 }
 
-/// Makes an inbox. `readiness` becomes true when all of `lists` watches have delivered their first list.
-pub fn inbox<I>(lists: usize, readiness: Readiness) -> (Feed<I>, Inbox<I>) {
+/// What cannot be decoded, of all kinds, by kind.
+pub type Doubtful = BTreeMap<String, Vec<Undecodable>>;
+
+/// Collects over all watches what cannot be decoded.
+#[derive(Debug)]
+struct Doubts<I> {
+    found: Mutex<Doubtful>,
+    into: fn(&Doubtful) -> Option<I>,
+}
+
+/// Makes an inbox. `readiness` becomes true when all of `lists` watches have delivered their first list;
+/// `doubts` makes an input of all that cannot be decoded, whenever that changes.
+pub fn inbox<I>(
+    lists: usize,
+    readiness: Readiness,
+    doubts: fn(&Doubtful) -> Option<I>,
+) -> (Feed<I>, Inbox<I>) {
     let (watched, watched_end) = mpsc::channel(INBOX);
     let (own, own_end) = mpsc::unbounded_channel();
-    let feed = Feed { watched, own, missing: Arc::new(AtomicUsize::new(lists)), readiness };
+    let doubts = Arc::new(Doubts { found: Mutex::new(Doubtful::new()), into: doubts });
+    let feed = Feed { watched, own, doubts, missing: Arc::new(AtomicUsize::new(lists)), readiness };
     (feed, Inbox { watched: watched_end, own: own_end })
 }
 
@@ -221,15 +239,23 @@ impl<I: Send + 'static> Feed<I> {
     {
         let (sender, missing, readiness) =
             (self.watched.clone(), Arc::clone(&self.missing), self.readiness.clone());
-        let (client, reach) = (client.clone(), reach.clone());
+        let (client, reach, doubts) = (client.clone(), reach.clone(), Arc::clone(&self.doubts));
         tasks.spawn(async move {
             let mut first = true;
-            let take = |change: Change<K>| {
-                let complete = matches!(change, Change::Reset(_)) && std::mem::take(&mut first);
+            let take = |delivery: Delivery<K>| {
+                let (complete, input) = match delivery {
+                    Delivery::Change(change) => {
+                        let complete = matches!(change, Change::Reset(_)) && std::mem::take(&mut first);
+                        (complete, Some(into(change)))
+                    }
+                    Delivery::Undecodable(objects) => (false, doubts.update(&K::kind(&()), objects)),
+                };
                 let (sender, missing, readiness) = (sender.clone(), Arc::clone(&missing), readiness.clone());
-                let input = into(change);
                 async move {
-                    let open = sender.send(input).await.is_ok();
+                    let open = match input {
+                        Some(input) => sender.send(input).await.is_ok(),
+                        None => true,
+                    };
                     if complete && missing.fetch_sub(1, Ordering::Relaxed) == 1 {
                         readiness.set(true);
                     }
@@ -244,6 +270,15 @@ impl<I: Send + 'static> Feed<I> {
     /// A way in for results and reports of the process itself, which never waits.
     pub fn own(&self) -> mpsc::UnboundedSender<I> {
         self.own.clone()
+    }
+}
+
+impl<I> Doubts<I> {
+    fn update(&self, kind: &str, objects: Vec<Undecodable>) -> Option<I> {
+        // Nothing panics while it holds the lock, so the lock is never poisoned.
+        let mut found = self.found.lock().ok()?;
+        found.insert(kind.to_owned(), objects);
+        (self.into)(&found)
     }
 }
 
@@ -299,7 +334,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_there_comes_together_and_own_reports_come_first() {
-        let (feed, mut inbox) = inbox::<u32>(0, Readiness::not_yet());
+        let (feed, mut inbox) = inbox::<u32>(0, Readiness::not_yet(), |_| None);
         feed.watched.send(2).await.unwrap();
         feed.watched.send(3).await.unwrap();
         feed.own().send(1).unwrap();

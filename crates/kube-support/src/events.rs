@@ -118,7 +118,7 @@ async fn deliver(
                 if !passing || backoff.failures() + 1 >= TRIES {
                     return Err(error);
                 }
-                tokio::time::sleep(backoff.next()).await;
+                tokio::time::sleep(backoff.wait()).await;
             }
         }
     }

@@ -101,7 +101,7 @@ pub async fn own_pod(client: &Client, reach: &Reach, namespace: &str, name: &str
                 "unable to get own pod for owner references, retrying"
             );
         }
-        tokio::time::sleep(backoff.next()).await;
+        tokio::time::sleep(backoff.wait()).await;
     }
 }
 

@@ -22,9 +22,7 @@ impl Reach {
 
     /// Ends when somebody else is answered after this call.
     pub fn heard(&self) -> impl Future<Output = ()> + use<> {
-        let notify = Arc::clone(&self.notify);
-        // Made now, not at the first poll: an answer in between counts.
-        let notified = notify.notified_owned();
-        async move { notified.await }
+        // It listens from its creation on, not from the first poll: an answer in between counts.
+        Arc::clone(&self.notify).notified_owned()
     }
 }

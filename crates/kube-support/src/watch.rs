@@ -6,7 +6,7 @@
 //! what is known of it, because unknown is not gone. An API server that goes away costs waiting, never data:
 //! the stream goes on where it broke, or starts over with a list where the server has forgotten (410).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::marker::PhantomData;
 use std::time::Duration;
@@ -47,6 +47,26 @@ const LONGEST_WAIT: Duration = Duration::from_secs(10);
 const UNKNOWN_KIND_WAIT: Duration = Duration::from_secs(2);
 /// Waits while reading is forbidden: somebody has to change a role first.
 const FORBIDDEN_WAIT: Duration = Duration::from_secs(60);
+
+/// What a watch delivers.
+#[derive(Debug)]
+pub enum Delivery<K> {
+    /// Objects.
+    Change(Change<K>),
+    /// All objects that exist and cannot be decoded, whenever that changes; before the change that goes with it.
+    Undecodable(Vec<Undecodable>),
+}
+
+/// An object that exists and cannot be decoded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Undecodable {
+    /// Its namespace, empty for cluster-scoped kinds.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// What does not fit.
+    pub error: String,
+}
 
 /// What to watch, and how.
 #[derive(Debug)]
@@ -104,11 +124,11 @@ where
         self
     }
 
-    /// Watches until `take` says `false`. `take` gets the changes in order; it may wait, and then the
+    /// Watches until `take` says `false`. `take` gets the deliveries in order; it may wait, and then the
     /// watch waits with it.
     pub async fn run<T, F>(self, client: Client, reach: Reach, mut take: T)
     where
-        T: FnMut(Change<K>) -> F,
+        T: FnMut(Delivery<K>) -> F,
         F: Future<Output = bool>,
     {
         let mut cursor = Cursor::new(self);
@@ -128,13 +148,15 @@ where
                 Err(Stop::Failed(error)) => {
                     let heard = reach.heard();
                     let longest = cursor.failed(&error, backoff.failures());
-                    if cursor.counts_as_empty(&error) && !take(Change::Reset(Vec::new())).await {
+                    if cursor.counts_as_empty(&error)
+                        && deliver(&mut take, Change::Reset(Vec::new())).await.is_err()
+                    {
                         return;
                     }
                     backoff.cap_at(longest);
                     // When another watch gets through, there is no point in waiting on.
                     tokio::select! {
-                        () = tokio::time::sleep(backoff.next()) => {}
+                        () = tokio::time::sleep(backoff.wait()) => {}
                         () = heard, if error.code == 0 => {}
                     }
                 }
@@ -166,6 +188,8 @@ struct Cursor<K> {
     version: Option<String>,
     /// What the receiver knows of, by namespace and name.
     known: BTreeSet<(String, String)>,
+    /// What cannot be decoded, and why.
+    doubtful: BTreeMap<(String, String), String>,
     /// Whether the first list has been delivered.
     listed: bool,
     /// The last complaint, so that it is made once.
@@ -182,6 +206,7 @@ where
             settings,
             version: None,
             known: BTreeSet::new(),
+            doubtful: BTreeMap::new(),
             listed: false,
             complaint: None,
             _kind: PhantomData,
@@ -190,11 +215,11 @@ where
 
     async fn list<T, F>(&mut self, client: &Client, take: &mut T) -> Result<(), Stop>
     where
-        T: FnMut(Change<K>) -> F,
+        T: FnMut(Delivery<K>) -> F,
         F: Future<Output = bool>,
     {
         let mut objects = Vec::new();
-        let mut doubtful = BTreeSet::new();
+        let mut doubtful = BTreeMap::new();
         let mut next: Option<String> = None;
         let version = loop {
             let mut query = self.query();
@@ -212,8 +237,7 @@ where
                         objects.push(*object);
                     }
                     Item::Bad { namespace, name, error } => {
-                        self.report_undecodable(&namespace, &name, &error);
-                        doubtful.insert((namespace, name));
+                        doubtful.insert((namespace, name), error);
                     }
                 }
             }
@@ -223,19 +247,21 @@ where
             }
         };
         self.recovered();
+        self.deliver_doubtful(doubtful, take).await?;
         let present: BTreeSet<(String, String)> = objects.iter().map(key).collect();
-        let kept: Vec<(String, String)> = doubtful.intersection(&self.known).cloned().collect();
+        let kept: Vec<(String, String)> =
+            self.known.iter().filter(|key| self.doubtful.contains_key(*key)).cloned().collect();
         if self.listed && !kept.is_empty() {
             // A list that lacks objects that exist must not pass for the whole truth: say the difference.
-            for (namespace, name) in self.known.difference(&present).filter(|key| !doubtful.contains(*key)) {
-                let gone = Change::Deleted { namespace: namespace.clone(), name: name.clone() };
-                open(take(gone).await)?;
+            for key in self.known.difference(&present).filter(|key| !self.doubtful.contains_key(*key)) {
+                let (namespace, name) = key.clone();
+                deliver(take, Change::Deleted { namespace, name }).await?;
             }
             for object in objects {
-                open(take(Change::Applied(Box::new(object))).await)?;
+                deliver(take, Change::Applied(Box::new(object))).await?;
             }
         } else {
-            open(take(Change::Reset(objects)).await)?;
+            deliver(take, Change::Reset(objects)).await?;
         }
         self.known = present;
         self.known.extend(kept);
@@ -253,7 +279,7 @@ where
         take: &mut T,
     ) -> Result<(), Stop>
     where
-        T: FnMut(Change<K>) -> F,
+        T: FnMut(Delivery<K>) -> F,
         F: Future<Output = bool>,
     {
         let time = between(WATCH_TIME.0, WATCH_TIME.1);
@@ -303,7 +329,7 @@ where
 
     async fn event<T, F>(&mut self, line: &[u8], take: &mut T) -> Result<(), Stop>
     where
-        T: FnMut(Change<K>) -> F,
+        T: FnMut(Delivery<K>) -> F,
         F: Future<Output = bool>,
     {
         let event: Event = serde_json::from_slice(line)
@@ -319,15 +345,23 @@ where
             "ADDED" | "MODIFIED" => match Item::<K>::from_value(event.object) {
                 Item::Good(mut object) => {
                     self.trim(&mut object);
-                    self.known.insert(key(object.as_ref()));
-                    open(take(Change::Applied(object)).await)?;
+                    let key = key(object.as_ref());
+                    self.clear_doubt(&key, take).await?;
+                    self.known.insert(key);
+                    deliver(take, Change::Applied(object)).await?;
                 }
-                Item::Bad { namespace, name, error } => self.report_undecodable(&namespace, &name, &error),
+                Item::Bad { namespace, name, error } => {
+                    let mut doubtful = self.doubtful.clone();
+                    doubtful.insert((namespace, name), error);
+                    self.deliver_doubtful(doubtful, take).await?;
+                }
             },
             "DELETED" => {
-                let (namespace, name) = identity(&event.object);
-                self.known.remove(&(namespace.clone(), name.clone()));
-                open(take(Change::Deleted { namespace, name }).await)?;
+                let key = identity(&event.object);
+                self.clear_doubt(&key, take).await?;
+                self.known.remove(&key);
+                let (namespace, name) = key;
+                deliver(take, Change::Deleted { namespace, name }).await?;
             }
             // Bookmarks only move the version on; so does what a later server may invent.
             _ => {}
@@ -409,16 +443,60 @@ where
         }
     }
 
-    fn report_undecodable(&self, namespace: &str, name: &str, error: &str) {
-        tracing::error!(
-            op = "watch", kind = %K::kind(&()), namespace, name, error,
-            "the object cannot be decoded, what was known of it stays"
-        );
+    async fn clear_doubt<T, F>(&mut self, key: &(String, String), take: &mut T) -> Result<(), Stop>
+    where
+        T: FnMut(Delivery<K>) -> F,
+        F: Future<Output = bool>,
+    {
+        if !self.doubtful.contains_key(key) {
+            return Ok(());
+        }
+        let mut doubtful = self.doubtful.clone();
+        doubtful.remove(key);
+        self.deliver_doubtful(doubtful, take).await
+    }
+
+    /// Replaces what cannot be decoded; says so where it changed.
+    async fn deliver_doubtful<T, F>(
+        &mut self,
+        doubtful: BTreeMap<(String, String), String>,
+        take: &mut T,
+    ) -> Result<(), Stop>
+    where
+        T: FnMut(Delivery<K>) -> F,
+        F: Future<Output = bool>,
+    {
+        if doubtful == self.doubtful {
+            return Ok(());
+        }
+        for ((namespace, name), error) in &doubtful {
+            if self.doubtful.get(&(namespace.clone(), name.clone())) != Some(error) {
+                tracing::error!(
+                    op = "watch", kind = %K::kind(&()), namespace, name, error,
+                    "the object cannot be decoded, what was known of it stays"
+                );
+            }
+        }
+        self.doubtful = doubtful;
+        let all = self.doubtful.iter().map(|((namespace, name), error)| Undecodable {
+            namespace: namespace.clone(),
+            name: name.clone(),
+            error: error.clone(),
+        });
+        open(take(Delivery::Undecodable(all.collect())).await)
     }
 }
 
 fn open(listening: bool) -> Result<(), Stop> {
     if listening { Ok(()) } else { Err(Stop::Closed) }
+}
+
+async fn deliver<K, T, F>(take: &mut T, change: Change<K>) -> Result<(), Stop>
+where
+    T: FnMut(Delivery<K>) -> F,
+    F: Future<Output = bool>,
+{
+    open(take(Delivery::Change(change)).await)
 }
 
 fn key<K: Resource<DynamicType = ()>>(object: &K) -> (String, String) {

@@ -1,2 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The speaker daemon: wiring and threads.
+//!
+//! ```text
+//!  control: one thread, a runtime                     wire: one thread, epoll
+//!  watches ──Input──► speaker-core ──plan, members──► who answers now ◄──► packet sockets
+//!                         │  ▲                             │
+//!     writer, recorder ◄──┘  └──────────── reports ────────┘
+//! ```
+//!
+//! Decisions are the core's; this crate reads settings, moves values between the core, the API server and the
+//! wire, and keeps the metrics. The wire never waits for the control side.
+
+mod daemon;
+mod excluded;
+mod gauges;
+mod options;
+mod trim;
+
+use std::process::ExitCode;
+
+pub use daemon::run;
+pub use excluded::{Excluded, ExcludedError};
+pub use options::{Options, flags};
+
+/// Runs the speaker with these arguments (the program's name left out) and gives the exit code.
+pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
+    ferrolb_kube_support::daemon::launch("speaker", &flags(), args, Options::of_process, run)
+}

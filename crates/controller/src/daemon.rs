@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The running controller: watches in, writes, events and gauges out.
+
+use std::pin::pin;
+
+use ferrolb_config::Undecodable;
+use ferrolb_controller_core::{Core, Effect, Input, Settings, WriteId};
+use ferrolb_kube_support::daemon::{Clocks, Doubtful, Feed, Tasks, inbox, start_servers, task_ended};
+use ferrolb_kube_support::events::Recorder;
+use ferrolb_kube_support::health::Readiness;
+use ferrolb_kube_support::listen::Bind;
+use ferrolb_kube_support::metrics::Metrics;
+use ferrolb_kube_support::process::own_pod;
+use ferrolb_kube_support::reach::Reach;
+use ferrolb_kube_support::watch::Watch;
+use ferrolb_kube_support::writes::Writer;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::Client;
+use tokio_util::sync::CancellationToken;
+
+use crate::gauges::Gauges;
+use crate::memberlist_secret;
+use crate::options::{Options, WebhookMode};
+
+/// The first word of the User-Agent, under which the API server files writes that name no manager.
+const FIELD_MANAGER: &str = "controller";
+/// Kinds that are watched; readiness waits for the first list of each.
+const KINDS: usize = 5;
+
+/// Runs the controller until `stop` is cancelled.
+///
+/// # Errors
+///
+/// When a port is taken, a certificate does not work, or one of its tasks ends.
+pub async fn run(options: Options, client: Client, stop: CancellationToken) -> anyhow::Result<()> {
+    let metrics = Metrics::new()?;
+    let gauges = Gauges::register(&metrics)?;
+    let readiness = Readiness::not_yet();
+    let mut tasks = Tasks::new();
+    start_servers(
+        &options.common,
+        Bind::Everywhere,
+        client.clone(),
+        metrics.clone(),
+        readiness.clone(),
+        &mut tasks,
+    )?;
+    if options.webhook_mode == WebhookMode::Enabled {
+        tracing::warn!(
+            op = "startup",
+            "admission webhooks are not served yet: objects are checked when they are used, and what is wrong \
+             stands in the ConfigurationState; --webhook-mode=disabled silences this line"
+        );
+    }
+    tracing::info!(op = "Run", "Starting Manager");
+
+    let reach = Reach::default();
+    let common = &options.common;
+    let pod = tokio::select! {
+        pod = own_pod(&client, &reach, &common.namespace, &common.pod_name) => pod,
+        ended = tasks.join_next() => return Err(task_ended(ended)),
+        () = stop.cancelled() => return Ok(()),
+    };
+    if let Some(secret) = options.memberlist_secret.clone() {
+        let (namespace, deployment) = (common.namespace.clone(), options.deployment.clone());
+        tokio::spawn(memberlist_secret::ensure(client.clone(), namespace, secret, deployment));
+    }
+
+    let clocks = Clocks::start();
+    let settings = Settings {
+        namespace: common.namespace.clone(),
+        bgp_type: options.bgp_type.clone(),
+        lb_class: common.lb_class.clone(),
+        pod_name: pod.name,
+        pod_uid: pod.uid,
+        field_manager: FIELD_MANAGER.to_owned(),
+    };
+    let mut core = Core::new(clocks.read(), settings);
+    let (feed, mut inbox) = inbox(KINDS, readiness, undecodable);
+    start_watches(&feed, &common.namespace, &client, &reach, &mut tasks);
+    let results = feed.own();
+    let shell = Shell {
+        writer: Writer::start(client.clone(), reach, move |id, result| {
+            // Nobody listens only while the process ends.
+            let _ = results.send(Input::Written { id, result });
+        }),
+        recorder: Recorder::start(client, "metallb-controller"),
+        metrics,
+        gauges,
+    };
+
+    let mut stopped = pin!(stop.cancelled());
+    loop {
+        tokio::select! {
+            batch = inbox.batch() => {
+                for input in batch {
+                    core.handle(clocks.read(), input);
+                }
+            }
+            () = clocks.until(core.next_deadline()) => core.handle_timeout(clocks.read()),
+            ended = tasks.join_next() => return Err(task_ended(ended)),
+            () = &mut stopped => {
+                tracing::info!(op = "shutdown", "done");
+                return Ok(());
+            }
+        }
+        while let Some(effect) = core.poll() {
+            shell.carry_out(effect);
+        }
+    }
+}
+
+fn start_watches(feed: &Feed<Input>, namespace: &str, client: &Client, reach: &Reach, tasks: &mut Tasks) {
+    feed.watch(Watch::cluster().whole(), Input::Services, client, reach, tasks);
+    feed.watch(Watch::namespaced(namespace).whole(), Input::Pools, client, reach, tasks);
+    feed.watch(Watch::namespaced(namespace), Input::Communities, client, reach, tasks);
+    let namespaces = Watch::cluster().trim(|namespace: &mut Namespace| {
+        namespace.metadata.annotations = None;
+        namespace.spec = None;
+        namespace.status = None;
+    });
+    feed.watch(namespaces, Input::Namespaces, client, reach, tasks);
+    let states = Watch::namespaced(namespace).fields(format!("metadata.name={FIELD_MANAGER}"));
+    feed.watch(states, Input::ConfigurationStates, client, reach, tasks);
+}
+
+/// Configuration objects that exist but cannot be decoded.
+fn undecodable(doubtful: &Doubtful) -> Option<Input> {
+    let of = |kind: &'static str| {
+        let objects = doubtful.get(kind).map(Vec::as_slice).unwrap_or_default();
+        objects.iter().map(move |object| Undecodable {
+            kind,
+            name: object.name.clone(),
+            message: object.error.clone(),
+        })
+    };
+    Some(Input::Undecodable(["IPAddressPool", "Community"].into_iter().flat_map(of).collect()))
+}
+
+/// Where effects go.
+struct Shell {
+    writer: Writer<WriteId>,
+    recorder: Recorder,
+    metrics: Metrics,
+    gauges: Gauges,
+}
+
+impl Shell {
+    fn carry_out(&self, effect: Effect) {
+        match effect {
+            Effect::Write { id, request } => self.writer.send(id, request),
+            Effect::Event(event) => self.recorder.record(event),
+            Effect::PoolCounters { pool, counters } => self.gauges.set(&pool, counters),
+            Effect::Configuration { loaded, stale } => {
+                self.metrics.config_loaded.set(loaded.into());
+                self.metrics.config_stale.set(stale.into());
+            }
+            Effect::Reconciled { failed } => {
+                self.metrics.updates.inc();
+                if failed {
+                    self.metrics.update_errors.inc();
+                }
+            }
+        }
+    }
+}

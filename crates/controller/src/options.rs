@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The controller's flags and environment variables, as MetalLB has them.
+
+use ferrolb_config::BgpType;
+use ferrolb_kube_support::common::{self, Common, SettingError};
+use ferrolb_kube_support::flags::{Flag, Values};
+
+/// Every flag of MetalLB's controller.
+pub fn flags() -> Vec<Flag> {
+    let own = [
+        Flag::text("deployment", "", "name of this Deployment, owner of the memberlist Secret")
+            .or_env("METALLB_DEPLOYMENT"),
+        Flag::text("ml-secret-name", "", "memberlist Secret to create; empty creates none")
+            .or_env("METALLB_ML_SECRET_NAME"),
+        Flag::text("webhook-mode", "enabled", "enabled, disabled or onlywebhook"),
+        Flag::switch("disable-cert-rotation", "do not make and renew the webhook certificate"),
+        Flag::text(
+            "cert-dir",
+            "/tmp/k8s-webhook-server/serving-certs",
+            "directory of the webhook certificate",
+        ),
+        Flag::text("cert-service-name", "metallb-webhook-service", "Service that leads to the webhooks"),
+        Flag::text("webhook-secret", "metallb-webhook-cert", "Secret that holds the webhook certificate"),
+        Flag::switch("webhook-http2", "offer HTTP/2 on the webhook port"),
+    ];
+    common::FLAGS.iter().copied().chain(own).collect()
+}
+
+/// `--webhook-mode`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WebhookMode {
+    /// Serve admission, and everything else.
+    Enabled,
+    /// Do not serve admission.
+    Disabled,
+}
+
+/// What the controller was told.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What both daemons are told.
+    pub common: Common,
+    /// The Deployment that owns the memberlist Secret.
+    pub deployment: String,
+    /// The memberlist Secret to create, if any.
+    pub memberlist_secret: Option<String>,
+    /// Whether admission is wanted.
+    pub webhook_mode: WebhookMode,
+    /// Whose rules of validation hold.
+    pub bgp_type: BgpType,
+}
+
+impl AsRef<Common> for Options {
+    fn as_ref(&self) -> &Common {
+        &self.common
+    }
+}
+
+impl Options {
+    /// Reads the flags, and the environment of this process for what has no flag.
+    ///
+    /// # Errors
+    ///
+    /// [`SettingError`] names the first setting that the controller cannot start with.
+    pub fn of_process(values: &Values) -> Result<Self, SettingError> {
+        Self::read(values, std::env::var("METALLB_BGP_TYPE").ok().as_deref())
+    }
+
+    fn read(values: &Values, bgp_type: Option<&str>) -> Result<Self, SettingError> {
+        let webhook_mode = match values.text("webhook-mode") {
+            "enabled" => WebhookMode::Enabled,
+            "disabled" => WebhookMode::Disabled,
+            "onlywebhook" => {
+                return Err(SettingError::Other(
+                    "--webhook-mode=onlywebhook is not supported yet: this version serves no admission webhooks, \
+                     so nothing would be left to do. Use enabled or disabled"
+                        .to_owned(),
+                ));
+            }
+            other => {
+                return Err(SettingError::Other(format!(
+                    "invalid webhookmode value: --webhook-mode={other}, use enabled, disabled or onlywebhook"
+                )));
+            }
+        };
+        // Parsing cannot fail: what is unknown is a type of its own.
+        let bgp_type: BgpType = bgp_type.unwrap_or_default().parse().unwrap_or_default();
+        match &bgp_type {
+            BgpType::Native | BgpType::FrrK8s => {}
+            BgpType::Frr => tracing::warn!(
+                op = "startup",
+                "The FRR mode is deprecated and will be removed in a future release. Please migrate to the \
+                 frr-k8s mode"
+            ),
+            BgpType::Other(other) => {
+                return Err(SettingError::Other(format!(
+                    "unsupported BGP implementation type: {other} (environment variable METALLB_BGP_TYPE); use \
+                     native, frr-k8s or frr"
+                )));
+            }
+        }
+        let common = Common::read(values)?;
+        let memberlist_secret = values.given("ml-secret-name").map(str::to_owned);
+        let deployment = values.text("deployment").to_owned();
+        if memberlist_secret.is_some() && deployment.is_empty() {
+            return Err(SettingError::Other(
+                "must specify --deployment or METALLB_DEPLOYMENT: it owns the memberlist Secret that \
+                 --ml-secret-name (METALLB_ML_SECRET_NAME) asks for"
+                    .to_owned(),
+            ));
+        }
+        Ok(Self { common, deployment, memberlist_secret, webhook_mode, bgp_type })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NEEDED: &[&str] = &["--namespace=metallb-system", "--pod-name=controller-0"];
+
+    fn read(args: &[&str], bgp_type: Option<&str>) -> Result<Options, String> {
+        let args = NEEDED.iter().chain(args).map(|arg| (*arg).to_owned());
+        let values = Values::parse("controller", &flags(), args, |_| None).unwrap();
+        Options::read(&values, bgp_type).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_arguments_of_metallbs_manifests_start() {
+        let options = read(
+            &["--log-level=info", "--tls-min-version=VersionTLS12", "--webhook-mode=enabled", "--port=9120"],
+            Some("native"),
+        )
+        .unwrap();
+        assert_eq!(options.webhook_mode, WebhookMode::Enabled);
+        let all = read(
+            &[
+                "-disable-cert-rotation",
+                "-cert-dir=/tmp/x",
+                "-cert-service-name=s",
+                "-webhook-secret=w",
+                "-webhook-http2",
+                "-deployment=controller",
+                "-ml-secret-name=memberlist",
+                "-webhook-mode=disabled",
+                "-pprof-bind-address=:6060",
+            ],
+            Some("frr-k8s"),
+        )
+        .unwrap();
+        assert_eq!(all.memberlist_secret.as_deref(), Some("memberlist"));
+    }
+
+    #[test]
+    fn what_the_controller_cannot_start_with_is_named() {
+        for (args, bgp_type, text) in [
+            (&["--webhook-mode=onlywebhook"][..], None, "--webhook-mode=onlywebhook is not supported yet"),
+            (&["--webhook-mode=maybe"], None, "invalid webhookmode value: --webhook-mode=maybe"),
+            (
+                &[],
+                Some("bird"),
+                "unsupported BGP implementation type: bird (environment variable METALLB_BGP_TYPE)",
+            ),
+            (&["--ml-secret-name=memberlist"], None, "must specify --deployment or METALLB_DEPLOYMENT"),
+        ] {
+            let error = read(args, bgp_type).unwrap_err();
+            assert!(error.starts_with(text), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_empty_bgp_type_is_none() {
+        for bgp_type in [None, Some(""), Some("native"), Some("frr"), Some("frr-k8s")] {
+            assert!(read(&[], bgp_type).is_ok(), "{bgp_type:?}");
+        }
+    }
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The running speaker's control side: watches in; plans, writes, events and gauges out.
+
+use std::path::Path;
+use std::pin::pin;
+
+use ferrolb_config::state::OwnPod;
+use ferrolb_kube_support::daemon::{Clocks, Feed, Tasks, inbox, start_servers, task_ended};
+use ferrolb_kube_support::events::Recorder;
+use ferrolb_kube_support::health::Readiness;
+use ferrolb_kube_support::listen::Bind;
+use ferrolb_kube_support::metrics::Metrics;
+use ferrolb_kube_support::process::own_pod;
+use ferrolb_kube_support::reach::Reach;
+use ferrolb_kube_support::watch::Watch;
+use ferrolb_kube_support::writes::Writer;
+use ferrolb_net_types::NodeName;
+use ferrolb_speaker_core::{Core, Effect, Input, Settings, WriteId};
+use kube::Client;
+use tokio_util::sync::CancellationToken;
+
+use crate::excluded::{self, Excluded};
+use crate::gauges::Gauges;
+use crate::options::Options;
+use crate::trim;
+
+/// Kinds that are watched; readiness waits for the first list of each.
+const KINDS: usize = 12;
+
+/// Runs the speaker until `stop` is cancelled.
+///
+/// # Errors
+///
+/// When a port is taken, a certificate or the list of excluded interfaces does not work, or one of its tasks
+/// ends.
+pub async fn run(options: Options, client: Client, stop: CancellationToken) -> anyhow::Result<()> {
+    let _excluded = Excluded::read(Path::new(excluded::FILE))?;
+    let metrics = Metrics::new()?;
+    let gauges = Gauges::register(&metrics, options.node.clone())?;
+    let readiness = Readiness::not_yet();
+    let mut tasks = Tasks::new();
+    start_servers(
+        &options.common,
+        Bind::Loopback,
+        client.clone(),
+        metrics.clone(),
+        readiness.clone(),
+        &mut tasks,
+    )?;
+    tracing::info!("not starting fast dead node detection (memberlist), need ml-bindaddr / ml-labels config");
+    tracing::info!("when memberlist is disabled, the speaker pods must run on all nodes");
+    tracing::info!(op = "Run", "Starting Manager");
+
+    let reach = Reach::default();
+    let common = &options.common;
+    let pod = tokio::select! {
+        pod = own_pod(&client, &reach, &common.namespace, &common.pod_name) => pod,
+        ended = tasks.join_next() => return Err(task_ended(ended)),
+        () = stop.cancelled() => return Ok(()),
+    };
+    let mut core = Core::new(Settings {
+        node: options.node.clone(),
+        namespace: common.namespace.clone(),
+        lb_class: common.lb_class.clone(),
+        ignore_exclude_lb: options.ignore_exclude_lb,
+        bgp_type: options.bgp_type.clone(),
+        pod: Some(OwnPod { name: pod.name, uid: pod.uid }),
+    });
+    let (feed, mut inbox) = inbox(KINDS, readiness, |_| None);
+    start_watches(&feed, &common.namespace, &options.node, &client, &reach, &mut tasks);
+    let results = feed.own();
+    let mut shell = Shell {
+        writer: Writer::start(client.clone(), reach, move |id, result| {
+            // Nobody listens only while the process ends.
+            let _ = results.send(Input::Written { id, result });
+        }),
+        recorder: Recorder::start(client, "metallb-speaker"),
+        metrics,
+        gauges,
+    };
+
+    let clocks = Clocks::start();
+    let mut stopped = pin!(stop.cancelled());
+    loop {
+        tokio::select! {
+            batch = inbox.batch() => {
+                for input in batch {
+                    core.handle(clocks.read(), input);
+                }
+            }
+            () = clocks.until(core.next_deadline()) => core.handle_timeout(clocks.read()),
+            ended = tasks.join_next() => return Err(task_ended(ended)),
+            () = &mut stopped => {
+                tracing::info!(op = "shutdown", "done");
+                return Ok(());
+            }
+        }
+        while let Some(effect) = core.poll() {
+            shell.carry_out(effect);
+        }
+    }
+}
+
+fn start_watches(
+    feed: &Feed<Input>,
+    namespace: &str,
+    node: &NodeName,
+    client: &Client,
+    reach: &Reach,
+    tasks: &mut Tasks,
+) {
+    feed.watch(Watch::cluster().trim(trim::service), Input::Services, client, reach, tasks);
+    feed.watch(Watch::cluster().trim(trim::endpoint_slice), Input::EndpointSlices, client, reach, tasks);
+    feed.watch(Watch::cluster().trim(trim::node), Input::Nodes, client, reach, tasks);
+    feed.watch(Watch::cluster().trim(trim::namespace), Input::Namespaces, client, reach, tasks);
+    feed.watch(Watch::namespaced(namespace), Input::Pools, client, reach, tasks);
+    feed.watch(Watch::namespaced(namespace), Input::L2Advertisements, client, reach, tasks);
+    feed.watch(Watch::namespaced(namespace), Input::BGPAdvertisements, client, reach, tasks);
+    feed.watch(Watch::namespaced(namespace), Input::BGPPeers, client, reach, tasks);
+    feed.watch(Watch::namespaced(namespace), Input::BFDProfiles, client, reach, tasks);
+    feed.watch(Watch::namespaced(namespace), Input::Communities, client, reach, tasks);
+    feed.watch(Watch::namespaced(namespace), Input::L2Statuses, client, reach, tasks);
+    let states = Watch::namespaced(namespace).fields(format!("metadata.name=speaker-{node}"));
+    feed.watch(states, Input::ConfigurationStates, client, reach, tasks);
+}
+
+/// Where effects go.
+struct Shell {
+    writer: Writer<WriteId>,
+    recorder: Recorder,
+    metrics: Metrics,
+    gauges: Gauges,
+}
+
+impl Shell {
+    fn carry_out(&mut self, effect: Effect) {
+        match effect {
+            Effect::Write { id, request } => self.writer.send(id, request),
+            Effect::Event(event) => self.recorder.record(event),
+            Effect::Plan(_) | Effect::Members(_) => {}
+            Effect::Announced { service, ip, on } => self.gauges.announced(&service, ip, on),
+            Effect::L2Counters { ip, counters } => self.gauges.counters(ip, counters),
+            Effect::Configuration { loaded, stale } => {
+                self.metrics.config_loaded.set(loaded.into());
+                self.metrics.config_stale.set(stale.into());
+            }
+            Effect::Reconciled { failed } => {
+                self.metrics.updates.inc();
+                if failed {
+                    self.metrics.update_errors.inc();
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The speaker's flags and environment variables, as MetalLB has them.
+
+use ferrolb_kube_support::common::{self, Common, SettingError};
+use ferrolb_kube_support::flags::{Flag, Values};
+use ferrolb_net_types::NodeName;
+
+/// Every flag of MetalLB's speaker.
+pub fn flags() -> Vec<Flag> {
+    let own = [
+        Flag::text("node-name", "", "name of the node this speaker runs on").or_env("METALLB_NODE_NAME"),
+        Flag::switch(
+            "ignore-exclude-lb",
+            "announce from nodes labelled as excluded from load balancers, too",
+        ),
+        Flag::text("host", "", "accepted and ignored").or_env("METALLB_HOST"),
+        Flag::text("bgp-debounce-timeout", "", "milliseconds between FRR reloads; used by no BGP type here")
+            .or_env("METALLB_BGP_DEBOUNCE_TIMEOUT"),
+        Flag::text("frrk8s-namespace", "", "namespace of the FRRConfiguration").or_env("FRRK8S_NAMESPACE"),
+        Flag::text("ml-bindaddr", "", "address for the member list; empty switches it off")
+            .or_env("METALLB_ML_BIND_ADDR"),
+        Flag::text("ml-bindport", "", "port for the member list").or_env("METALLB_ML_BIND_PORT"),
+        Flag::text("ml-labels", "", "labels of the speakers' Pods").or_env("METALLB_ML_LABELS"),
+        Flag::text("ml-secret-key-path", "", "directory with the member list's key")
+            .or_env("METALLB_ML_SECRET_KEY_PATH"),
+        Flag::switch("ml-wan-config", "timing of the member list for wide-area networks"),
+    ];
+    common::FLAGS.iter().copied().chain(own).collect()
+}
+
+/// Settings of the member list: none of them can be honoured before there is one.
+const MEMBER_LIST: &[&str] = &["ml-bindaddr", "ml-bindport", "ml-labels", "ml-secret-key-path"];
+
+/// What the speaker was told.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What both daemons are told.
+    pub common: Common,
+    /// The node it runs on.
+    pub node: NodeName,
+    /// Announce from nodes that carry the label that excludes them.
+    pub ignore_exclude_lb: bool,
+    /// `METALLB_BGP_TYPE`; empty when it is not set.
+    pub bgp_type: String,
+}
+
+impl AsRef<Common> for Options {
+    fn as_ref(&self) -> &Common {
+        &self.common
+    }
+}
+
+impl Options {
+    /// Reads the flags, and the environment of this process for what has no flag.
+    ///
+    /// # Errors
+    ///
+    /// [`SettingError`] names the first setting that the speaker cannot start with.
+    pub fn of_process(values: &Values) -> Result<Self, SettingError> {
+        Self::read(values, std::env::var("METALLB_BGP_TYPE").ok().as_deref())
+    }
+
+    fn read(values: &Values, bgp_type: Option<&str>) -> Result<Self, SettingError> {
+        let other = |text: String| Err(SettingError::Other(text));
+        let common = Common::read(values)?;
+        if let Some(text) = values.given("bgp-debounce-timeout") {
+            let milliseconds = text.parse::<u64>().ok().filter(|number| *number > 0);
+            if milliseconds.is_none() {
+                return other(format!(
+                    "invalid BGP debounce timeout value, must be a positive integer value: {}",
+                    values.spelled("bgp-debounce-timeout")
+                ));
+            }
+        }
+        match bgp_type.unwrap_or_default() {
+            "" | "native" | "frr-k8s" => {}
+            "frr" => {
+                return other(
+                    "environment variable METALLB_BGP_TYPE=frr is not supported yet: this speaker drives no FRR \
+                     sidecar. Unset it for layer 2, and remove the sidecar containers"
+                        .to_owned(),
+                );
+            }
+            unknown => {
+                return other(format!(
+                    "unsupported BGP implementation type: {unknown} (environment variable METALLB_BGP_TYPE); use \
+                     native or frr-k8s"
+                ));
+            }
+        }
+        for name in MEMBER_LIST {
+            if values.given(name).is_some() {
+                return other(not_yet(&values.spelled(name)));
+            }
+        }
+        if values.is_on("ml-wan-config") {
+            return other(not_yet("flag --ml-wan-config"));
+        }
+        let Some(node) = values.given("node-name") else {
+            return other("missing configuration: must specify --node-name or METALLB_NODE_NAME".to_owned());
+        };
+        Ok(Self {
+            common,
+            node: NodeName::from(node),
+            ignore_exclude_lb: values.is_on("ignore-exclude-lb"),
+            bgp_type: bgp_type.unwrap_or_default().to_owned(),
+        })
+    }
+}
+
+fn not_yet(spelled: &str) -> String {
+    format!(
+        "{spelled} is not supported yet: there is no member list in this version, every node counts as having a \
+         live speaker. Remove this setting and every other METALLB_ML_… to run without one, as MetalLB does when \
+         its member list is off"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NEEDED: &[&str] =
+        &["--namespace=metallb-system", "--pod-name=speaker-n1", "--node-name=n1", "--log-level=info"];
+
+    fn read(args: &[&str], env: &[(&str, &str)]) -> Result<Options, String> {
+        let of = |name: &str| env.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
+        let args = NEEDED.iter().chain(args).map(|arg| (*arg).to_owned());
+        let values = Values::parse("speaker", &flags(), args, of).unwrap();
+        Options::read(&values, of("METALLB_BGP_TYPE").as_deref()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn settings_of_the_member_list_are_refused_by_name_until_there_is_one() {
+        for (variable, value) in [
+            ("METALLB_ML_BIND_ADDR", "192.168.10.20"),
+            ("METALLB_ML_BIND_PORT", "7946"),
+            ("METALLB_ML_LABELS", "app=metallb,component=speaker"),
+            ("METALLB_ML_SECRET_KEY_PATH", "/etc/ml_secret_key"),
+        ] {
+            let error = read(&[], &[(variable, value)]).unwrap_err();
+            assert!(
+                error.starts_with(&format!("environment variable {variable}={value} is not supported yet")),
+                "{error}"
+            );
+            assert!(read(&[], &[(variable, "")]).is_ok(), "an empty {variable} counts as unset");
+        }
+        let error = read(&["--ml-bindaddr=::"], &[]).unwrap_err();
+        assert!(error.starts_with("flag --ml-bindaddr=:: is not supported yet"), "{error}");
+        assert!(read(&["--ml-wan-config"], &[]).unwrap_err().starts_with("flag --ml-wan-config is not"));
+        assert!(read(&["--ml-wan-config=false"], &[]).is_ok());
+    }
+
+    #[test]
+    fn bgp_types_start_unless_they_need_a_sidecar_or_do_not_exist() {
+        for bgp_type in ["", "native", "frr-k8s"] {
+            assert!(read(&[], &[("METALLB_BGP_TYPE", bgp_type)]).is_ok(), "{bgp_type:?}");
+        }
+        let error = read(&[], &[("METALLB_BGP_TYPE", "frr")]).unwrap_err();
+        assert!(
+            error.starts_with("environment variable METALLB_BGP_TYPE=frr is not supported yet"),
+            "{error}"
+        );
+        let error = read(&[], &[("METALLB_BGP_TYPE", "bird")]).unwrap_err();
+        assert!(error.starts_with("unsupported BGP implementation type: bird"), "{error}");
+    }
+
+    #[test]
+    fn the_node_is_required() {
+        let args = NEEDED[..2].iter().map(|arg| (*arg).to_owned());
+        let values = Values::parse("speaker", &flags(), args, |_| None).unwrap();
+        let error = Options::read(&values, None).unwrap_err().to_string();
+        assert_eq!(error, "missing configuration: must specify --node-name or METALLB_NODE_NAME");
+    }
+
+    #[test]
+    fn a_bad_debounce_time_is_refused_though_nothing_uses_it() {
+        for bad in ["0", "-1", "soon"] {
+            let error = read(&[], &[("METALLB_BGP_DEBOUNCE_TIMEOUT", bad)]).unwrap_err();
+            assert!(
+                error.starts_with("invalid BGP debounce timeout value, must be a positive integer value"),
+                "{error}"
+            );
+        }
+        assert!(read(&["--bgp-debounce-timeout=3000"], &[]).is_ok());
+    }
+}

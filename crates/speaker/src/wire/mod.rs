@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The wire thread: packet sockets, and answers that wait for nobody.
+//!
+//! One OS thread with epoll and no runtime. What the control side wants reaches it through two swapped pointers
+//! and a waker, so neither side ever waits for the other; what it did goes back through a bounded channel. When
+//! that is full the report is dropped, and a complete one follows as soon as there is room.
+//!
+//! ```text
+//!   Handle ── plan, members (swapped pointers, waker) ──► thread ── reports (bounded, never waited for) ──►
+//!                                                         │   ▲
+//!                                     netlink, packet sockets of the interfaces that can answer
+//! ```
+//!
+//! Decisions are [`ferrolb_speaker_core::wire::Wire`]'s; here is only I/O.
+
+mod ports;
+mod thread;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use arc_swap::ArcSwapOption;
+use ferrolb_announce::{Members, NodePlan};
+use ferrolb_linux::Waker;
+use ferrolb_net_types::NodeName;
+use ferrolb_speaker_core::wire::Report;
+use tokio::sync::mpsc;
+
+use crate::Excluded;
+
+/// The running wire thread. Dropping it ends the thread, which sends nothing more then.
+#[derive(Debug)]
+pub struct Handle {
+    wishes: Arc<Wishes>,
+    waker: Waker,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What the control side wants, for the thread to read when it comes to it.
+#[derive(Debug, Default)]
+struct Wishes {
+    plan: ArcSwapOption<NodePlan>,
+    members: ArcSwapOption<Members>,
+    stop: AtomicBool,
+}
+
+/// Reports that fit in the channel. A complete one replaces what was lost, so there is no need for many.
+const REPORTS: usize = 64;
+
+/// Starts the thread in the calling thread's network namespace. It answers for nothing before it has a plan and
+/// the members.
+///
+/// The receiver ends (`None`) when the thread does.
+///
+/// # Errors
+///
+/// If netlink, epoll or threads are not to be had. A packet socket that cannot be opened is no error: it is
+/// tried again.
+pub fn start(node: NodeName, excluded: Excluded) -> anyhow::Result<(Handle, mpsc::Receiver<Report>)> {
+    let wishes = Arc::new(Wishes::default());
+    let (reports, receiver) = mpsc::channel(REPORTS);
+    let thread = thread::Thread::new(node, excluded, wishes.clone(), reports)?;
+    let waker = thread.waker();
+    let thread = std::thread::Builder::new().name("wire".to_owned()).spawn(move || thread.run())?;
+    Ok((Handle { wishes, waker, thread: Some(thread) }, receiver))
+}
+
+impl Handle {
+    /// From now on this plan holds.
+    pub fn set_plan(&self, plan: Arc<NodePlan>) {
+        self.wishes.plan.store(Some(plan));
+        self.waker.wake();
+    }
+
+    /// From now on these speakers live.
+    pub fn set_members(&self, members: Members) {
+        self.wishes.members.store(Some(Arc::new(members)));
+        self.waker.wake();
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.wishes.stop.store(true, Ordering::Release);
+        self.waker.wake();
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread was printed, and its channel has ended.
+            let _ = thread.join();
+        }
+    }
+}

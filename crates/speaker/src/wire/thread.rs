@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The loop of the wire thread: wait, hand in, carry out.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use ferrolb_announce::{Members, NodePlan};
+use ferrolb_l2::wire::Frame;
+use ferrolb_linux::{Error, LinkMonitor, Netlink, Poller, Waker};
+use ferrolb_net_types::{IfIndex, NodeName, Time};
+use ferrolb_speaker_core::wire::{Input, Output, Purpose, Report, Wire};
+use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
+
+use super::Wishes;
+use super::ports::Ports;
+use crate::Excluded;
+
+/// Everything the thread has.
+pub(super) struct Thread {
+    wire: Wire,
+    ports: Ports,
+    poller: Poller,
+    monitor: LinkMonitor,
+    netlink: Netlink,
+    wishes: Arc<Wishes>,
+    /// The wishes that were handed in last.
+    plan: Option<Arc<NodePlan>>,
+    members: Option<Arc<Members>>,
+    reports: mpsc::Sender<Report>,
+    /// When to try a complete report, after one did not fit.
+    resync: Option<Time>,
+    next_scan: Time,
+    last_scan: Time,
+    start: Instant,
+}
+
+impl Thread {
+    /// Opens what every node has; packet sockets come with the first scan.
+    pub(super) fn new(
+        node: NodeName,
+        excluded: Excluded,
+        wishes: Arc<Wishes>,
+        reports: mpsc::Sender<Report>,
+    ) -> Result<Self, Error> {
+        let poller = Poller::new()?;
+        let monitor = LinkMonitor::open()?;
+        poller.add(&monitor, MONITOR)?;
+        Ok(Self {
+            wire: Wire::new(node),
+            ports: Ports::new(excluded),
+            poller,
+            monitor,
+            netlink: Netlink::open()?,
+            wishes,
+            plan: None,
+            members: None,
+            reports,
+            resync: None,
+            next_scan: Time::ZERO,
+            last_scan: Time::ZERO,
+            start: Instant::now(),
+        })
+    }
+
+    /// What ends the thread's waiting.
+    pub(super) fn waker(&self) -> Waker {
+        self.poller.waker()
+    }
+
+    /// Runs until told to stop.
+    pub(super) fn run(mut self) {
+        while !self.wishes.stop.load(Ordering::Acquire) {
+            if let Err(error) = self.turn() {
+                // Nothing that a turn asks of the kernel can fail for long without the process being unusable.
+                tracing::error!(op = "wire", %error, "the wire thread ends");
+                return;
+            }
+        }
+    }
+
+    fn turn(&mut self) -> Result<(), Error> {
+        let now = self.now();
+        self.take_wishes(now);
+        if self.next_scan <= now {
+            self.scan(now);
+        }
+        if self.resync.is_some_and(|at| at <= now) {
+            self.resync = None;
+            self.wire.handle(now, Input::Resync);
+        }
+        if self.wire.next_deadline().is_some_and(|at| at <= now) {
+            self.wire.handle_timeout(now);
+        }
+        self.carry_out(now);
+
+        let deadlines = [Some(self.next_scan), self.resync, self.wire.next_deadline()];
+        let until = deadlines.into_iter().flatten().min().map(|at| self.start + at.since_start());
+        let mut ready = [0; READY];
+        let mut count = 0;
+        for (place, token) in ready.iter_mut().zip(self.poller.wait(until)?) {
+            *place = token;
+            count += 1;
+        }
+        for token in ready.into_iter().take(count) {
+            match u32::try_from(token) {
+                Ok(index) => self.receive(IfIndex(index)),
+                Err(_) => self.hear()?, // only the monitor's token is larger
+            }
+        }
+        Ok(())
+    }
+
+    /// Answers what came in on an interface, frame by frame, so that the first does not wait for the last.
+    fn receive(&mut self, index: IfIndex) {
+        let mut buffer = [0; 128];
+        for _ in 0..FRAMES_PER_TURN {
+            // The port may have been closed by what came in on another.
+            let Some(socket) = self.ports.socket(index) else { return };
+            match socket.receive(&mut buffer) {
+                Ok(Some(received)) => {
+                    let now = self.now();
+                    let bytes = buffer.get(..received.length).unwrap_or(&buffer);
+                    self.wire.handle(now, Input::Frame { interface: index, vlan: received.vlan, bytes });
+                    self.carry_out(now);
+                }
+                Ok(None) => return,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    let now = self.now();
+                    self.ports.fail(now, index, &error);
+                    self.tell_interfaces(now);
+                    self.scan_at(now);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Sends frames and reports until there are none left.
+    fn carry_out(&mut self, now: Time) {
+        while let Some(output) = self.wire.poll(now) {
+            match output {
+                Output::Send { interface, address, purpose, frame } => {
+                    let socket = self.ports.socket(interface);
+                    if socket.is_none_or(|socket| socket.send(&frame).is_err()) {
+                        self.wire.handle(now, Input::SendFailed { address, purpose });
+                    } else if purpose == Purpose::Answer {
+                        log_answer(&frame);
+                    }
+                }
+                Output::Report(report) => {
+                    if let Err(TrySendError::Full(_)) = self.reports.try_send(report) {
+                        self.resync = Some(now + RESYNC);
+                    }
+                }
+            }
+        }
+    }
+
+    fn take_wishes(&mut self, now: Time) {
+        let plan = self.wishes.plan.load();
+        if let Some(plan) = plan.as_ref()
+            && !self.plan.as_ref().is_some_and(|known| Arc::ptr_eq(known, plan))
+        {
+            self.plan = Some(plan.clone());
+            self.wire.handle(now, Input::Plan(plan.clone()));
+        }
+        let members = self.wishes.members.load();
+        if let Some(members) = members.as_ref()
+            && !self.members.as_ref().is_some_and(|known| Arc::ptr_eq(known, members))
+        {
+            self.members = Some(members.clone());
+            self.wire.handle(now, Input::Members(Members::clone(members)));
+        }
+    }
+
+    fn hear(&mut self) -> Result<(), Error> {
+        if self.monitor.take()? {
+            self.scan_at(self.now());
+        }
+        Ok(())
+    }
+
+    /// Wants a scan soon, but not more often than makes sense while many interfaces come and go.
+    fn scan_at(&mut self, time: Time) {
+        self.next_scan = self.next_scan.min(time.max(self.last_scan + SCAN_GAP));
+    }
+
+    fn scan(&mut self, now: Time) {
+        let first = self.last_scan == Time::ZERO;
+        match self.ports.scan(now, &mut self.netlink, &self.poller) {
+            Ok(changed) if changed || first => self.tell_interfaces(now),
+            Ok(_) => {}
+            Err(error) => tracing::error!(op = "getInterfaces", %error, "couldn't list interfaces"),
+        }
+        let end = self.now();
+        self.last_scan = end;
+        self.next_scan = end + SCAN_EVERY;
+        if let Some(retry) = self.ports.next_retry() {
+            self.scan_at(retry);
+        }
+    }
+
+    fn tell_interfaces(&mut self, now: Time) {
+        self.wire.handle(now, Input::Interfaces(&self.ports.interfaces()));
+    }
+
+    fn now(&self) -> Time {
+        Time::after(self.start.elapsed())
+    }
+}
+
+/// The line that MetalLB's users look for at log level debug.
+fn log_answer(frame: &[u8]) {
+    if tracing::enabled!(tracing::Level::DEBUG)
+        && let Ok(Frame { packet, .. }) = Frame::parse(frame)
+    {
+        tracing::debug!(
+            ip = %packet.sender_ip,
+            senderIP = %packet.target_ip,
+            senderMAC = %packet.target_mac,
+            responseMAC = %packet.sender_mac,
+            "got ARP request for service IP, sending response"
+        );
+    }
+}
+
+/// The monitor's token; sockets have their interface's index, which is smaller.
+const MONITOR: u64 = 1 << 32;
+
+/// Sockets that are served in one turn; the others' turn is next.
+const READY: usize = 64;
+
+/// Frames that are taken from one socket in a turn, so that a flood on one interface does not starve another.
+const FRAMES_PER_TURN: usize = 64;
+
+/// How often interfaces are looked at without being told to.
+const SCAN_EVERY: Duration = Duration::from_secs(10);
+
+/// The shortest time between two looks.
+const SCAN_GAP: Duration = Duration::from_millis(20);
+
+/// How long to wait before another report is tried when the channel was full.
+const RESYNC: Duration = Duration::from_millis(100);
