@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The generated definitions against tables of what MetalLB ships, property by property.
 
-#![allow(clippy::unwrap_used)] // a test may fail by it, in its helpers too
-
 use std::collections::BTreeMap;
 
 use ferrolb_api::{crds, manifests};
 use serde_json::Value;
 use similar_asserts::assert_eq;
 
-const TABLES: &str = include_str!("data/crds.txt");
+const TABLES: &str = include_str!("../data/crds.txt");
 
 /// One line for each fact about a definition; two definitions are equal when their lines are.
 type Facts = Vec<String>;

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The configuration as users meet it: objects in, configuration, diagnostics and ConfigurationState out.
+
+#![allow(clippy::unwrap_used)] // a test may fail by it, in its helpers too
+
+mod advertisements;
+mod build;
+mod last_good;
+mod order;
+mod pools;
+mod state;
