@@ -34,6 +34,8 @@ pub struct Core {
     plan: NodePlan,
     planned: bool,
     findings: BTreeMap<IpAddr, Finding>,
+    /// IPv6 addresses that were said not to be answered for.
+    unanswered: BTreeSet<IpAddr>,
     announcing: Announcing,
     /// Services whose announcement may have changed.
     review: BTreeSet<ServiceKey>,
@@ -94,6 +96,7 @@ impl Core {
             plan: NodePlan::default(),
             planned: false,
             findings: BTreeMap::new(),
+            unanswered: BTreeSet::new(),
             announcing: Announcing::new(settings.node.clone()),
             review: BTreeSet::new(),
             wire: WireState::Silent,
@@ -231,6 +234,7 @@ impl Core {
         for ip in &moved {
             self.review_holders(*ip);
             self.tell_finding(*ip);
+            self.tell_unanswered(*ip);
         }
         if !self.planned {
             self.effects.push_back(Effect::Members(self.members.clone()));
@@ -265,6 +269,15 @@ impl Core {
         let (plan, members) = (&self.plan, &self.members);
         let desired = self.announcing.review(plan, members, service, &regarding, known, &mut self.effects);
         self.statuses.want(service, desired);
+    }
+
+    /// Logs that nobody answers for an address because it is of IPv6.
+    fn tell_unanswered(&mut self, ip: IpAddr) {
+        if !self.plan.addresses.contains_key(&ip) {
+            self.unanswered.remove(&ip);
+        } else if ip.is_ipv6() && self.unanswered.insert(ip) {
+            tracing::warn!(protocol = "layer2", ip = %ip, "IPv6 addresses are not announced by this version");
+        }
     }
 
     /// Logs a finding about an address when it appears or changes.

@@ -222,20 +222,23 @@ impl Statuses {
                     Operation::Delete(name) => self.mark_deleted(&service, &name),
                 }
             }
-            // It is gone, or another one by now: what we knew of it is void, and the watch brings the rest.
-            Err(error) if error.is_not_found() || error.is_conflict() => match operation {
-                Operation::Patch(name) | Operation::Delete(name) => self.remove(&name),
-                Operation::Create => work.fail(now),
+            Err(error) => match operation {
+                // It is gone, or another one by now: what we knew of it is void, and the watch brings the rest.
+                Operation::Patch(name) | Operation::Delete(name)
+                    if error.is_not_found() || error.is_conflict() =>
+                {
+                    self.remove(&name);
+                }
+                Operation::Create | Operation::Patch(_) | Operation::Delete(_) => {
+                    work.fail(now);
+                    tracing::warn!(
+                        controller = "Layer2StatusReconciler",
+                        service = %service,
+                        error = %error,
+                        "the ServiceL2Status could not be written, retrying"
+                    );
+                }
             },
-            Err(error) => {
-                work.fail(now);
-                tracing::warn!(
-                    controller = "Layer2StatusReconciler",
-                    service = %service,
-                    error = %error,
-                    "the ServiceL2Status could not be written, retrying"
-                );
-            }
         }
         self.queue.insert(service);
         true

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Whole speakers on one segment, in simulated time, over an API in memory.
+#![allow(clippy::unwrap_used)] // the helpers of tests
+
+mod api;
+mod bench;
+mod chaos;
+mod election;
+mod restart;
+mod statuses;
+mod telling;

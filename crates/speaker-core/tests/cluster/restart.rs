@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A speaker that starts among objects of a former process.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::bench::{Bench, NODE1, NODE2, endpoints, service};
+
+/// Twenty Services.
+fn many() -> Bench {
+    let mut bench = Bench::started();
+    for n in 200..220 {
+        bench.api.put("EndpointSlice", endpoints(&format!("s{n}"), &[NODE1]));
+        bench.api.put("Service", service(&format!("s{n}"), &format!("192.168.10.{n}")));
+    }
+    bench.settle();
+    bench.take_writes();
+    bench.take_events();
+    bench
+}
+
+fn led(bench: &Bench, node: &str) -> usize {
+    bench.statuses().iter().filter(|status| status.contains(node)).count()
+}
+
+#[test]
+fn a_restart_in_the_same_pod_writes_nothing_and_tells_nothing() {
+    let mut bench = many();
+    let before = bench.statuses();
+    bench.start(NODE1, "1");
+    bench.settle();
+    assert_eq!(bench.take_writes(), Vec::<String>::new());
+    assert_eq!(bench.take_events(), Vec::<String>::new());
+    assert_eq!(bench.statuses(), before);
+    assert_eq!(
+        bench.speakers[NODE1].announced.len(),
+        led(&bench, NODE1),
+        "the gauges are those of the process"
+    );
+}
+
+#[test]
+fn a_new_pod_takes_over_the_owner_references_and_nothing_else() {
+    let mut bench = many();
+    let before = bench.statuses();
+    let led = led(&bench, NODE1);
+    assert!(led > 3);
+    bench.start(NODE1, "2");
+    bench.settle();
+    let writes = bench.take_writes();
+    assert_eq!(writes.iter().filter(|write| *write == "PATCH servicel2statuses").count(), led);
+    assert_eq!(writes.len(), led + 1, "and the ConfigurationState's: {writes:?}");
+    assert_eq!(bench.take_events(), Vec::<String>::new());
+    assert_eq!(bench.statuses(), before);
+    for object in bench.api.list("ServiceL2Status").filter(|o| o["status"]["node"] == NODE1) {
+        assert_eq!(
+            object["metadata"]["ownerReferences"],
+            json!([{
+                "apiVersion": "v1", "kind": "Pod", "name": "speaker-k8s-node-1", "uid": "pod-k8s-node-1-2",
+            }])
+        );
+    }
+}
+
+#[test]
+fn what_a_former_process_said_and_is_no_longer_true_goes() {
+    let mut bench = many();
+    bench.stop(NODE1);
+    let led_before = led(&bench, NODE1);
+    bench.api.put("EndpointSlice", endpoints("s200", &[]));
+    bench.api.delete("Service", "demo", "s202");
+    bench.start(NODE1, "1");
+    bench.settle();
+    let owners: Vec<_> = ["192.168.10.200", "192.168.10.202"].map(|ip| bench.owner(ip)).into();
+    assert_eq!(owners, [None, None]);
+    assert!(bench.statuses().iter().all(|s| !s.contains("/s200@") && !s.contains("/s202@")));
+    assert!(led(&bench, NODE1) < led_before);
+}
+
+#[test]
+fn nothing_is_deleted_before_every_kind_is_listed_and_the_wire_has_spoken() {
+    let mut bench = many();
+    let before = bench.statuses();
+    // It sees its lists, but has no interface yet: nothing it says could be known to be untrue.
+    bench.start(NODE1, "1");
+    let speaker = bench.speakers.get_mut(NODE1).unwrap();
+    *speaker.wire() = ferrolb_speaker_core::wire::Wire::new(NODE1.into());
+    bench.run(Duration::from_secs(30));
+    assert_eq!(bench.statuses(), before);
+    assert_eq!(bench.take_writes(), Vec::<String>::new());
+    assert_eq!(bench.speakers[NODE2].announced.len(), led(&bench, NODE2));
+}

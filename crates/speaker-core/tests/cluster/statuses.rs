@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+//! ServiceL2Status objects: their form, their repair, and peace between speakers that disagree.
+
+use std::time::Duration;
+
+use ferrolb_api::request::WriteError;
+use serde_json::{Value, json};
+
+use crate::bench::{Bench, NODE1, NODE2, endpoints, service};
+
+const IP: &str = "192.168.10.200";
+
+fn one_service() -> Bench {
+    let mut bench = Bench::started();
+    bench.api.put("EndpointSlice", endpoints("four", &[NODE1]));
+    bench.api.put("Service", service("four", IP));
+    bench.settle();
+    bench.take_writes();
+    bench
+}
+
+fn status_name(bench: &Bench) -> String {
+    let object = bench.api.list("ServiceL2Status").next().unwrap();
+    object["metadata"]["name"].as_str().unwrap().to_owned()
+}
+
+/// A status object of another node, as its speaker left it.
+fn foreign(name: &str, node: &str) -> Value {
+    json!({
+        "metadata": {
+            "namespace": "metallb-system",
+            "name": name,
+            "labels": {
+                "metallb.io/node": node,
+                "metallb.io/service-name": "four",
+                "metallb.io/service-namespace": "demo",
+            },
+        },
+        "spec": {},
+        "status": { "node": node, "serviceName": "four", "serviceNamespace": "demo" },
+    })
+}
+
+#[test]
+fn the_object_is_metallbs() {
+    let mut bench = Bench::new();
+    bench.api.patch("L2Advertisement", "metallb-system", "l2", &json!({ "spec": { "interfaces": null } }));
+    bench.start_all();
+    bench.api.put("EndpointSlice", endpoints("four", &[NODE1]));
+    bench.api.put("Service", service("four", IP));
+    bench.settle();
+    let mut ours = bench.api.list("ServiceL2Status").next().unwrap().clone();
+    let recorded = include_str!("../data/servicel2status.json")
+        .replace("node2", NODE1)
+        .replace("\"default\"", "\"demo\"");
+    let mut theirs: Value = serde_json::from_str(&recorded).unwrap();
+    for object in [&mut ours, &mut theirs] {
+        let metadata = object["metadata"].as_object_mut().unwrap();
+        for varying in ["creationTimestamp", "generation", "managedFields", "name", "resourceVersion", "uid"]
+        {
+            metadata.remove(varying);
+        }
+        metadata["ownerReferences"][0]["uid"] = json!("{uid}");
+        object.as_object_mut().unwrap().retain(|key, _| !["apiVersion", "kind"].contains(&key.as_str()));
+    }
+    similar_asserts::assert_eq!(ours, theirs);
+
+    let requests: Vec<_> =
+        bench.api.requests.iter().filter(|r| r.resource.plural() == "servicel2statuses").collect();
+    assert_eq!(requests.len(), 2, "created, then its status");
+    assert_eq!(
+        requests[1].body,
+        Some(json!({ "status": { "node": NODE1, "serviceName": "four", "serviceNamespace": "demo" } }))
+    );
+}
+
+#[test]
+fn interfaces_follow_the_advertisement() {
+    let mut bench = one_service();
+    assert_eq!(bench.statuses(), ["demo/four@k8s-node-1 ens18"]);
+    let set = |bench: &mut Bench, interfaces: Value| {
+        let patch = json!({ "spec": { "interfaces": interfaces } });
+        bench.api.patch("L2Advertisement", "metallb-system", "l2", &patch);
+        bench.settle();
+        assert_eq!(bench.take_writes(), ["PATCH servicel2statuses/status"]);
+    };
+    set(&mut bench, Value::Null);
+    assert_eq!(bench.statuses(), ["demo/four@k8s-node-1"]);
+    let now = bench.now;
+    bench.speakers.get_mut(NODE1).unwrap().interfaces(now, &["ens18", "ens19"]);
+    bench.settle();
+    assert_eq!(bench.take_writes(), Vec::<String>::new());
+    set(&mut bench, json!(["ens19", "ens18", "absent"]));
+    assert_eq!(bench.statuses(), ["demo/four@k8s-node-1 ens18,ens19"]);
+}
+
+#[test]
+fn what_others_do_to_it_is_repaired() {
+    let mut bench = one_service();
+    let name = status_name(&bench);
+    bench.api.patch(
+        "ServiceL2Status",
+        "metallb-system",
+        &name,
+        &json!({ "status": { "interfaces": [{ "name": "nonsense" }] } }),
+    );
+    bench.settle();
+    assert_eq!(bench.statuses(), ["demo/four@k8s-node-1 ens18"]);
+    bench.api.delete("ServiceL2Status", "metallb-system", &name);
+    bench.settle();
+    assert_eq!(bench.statuses(), ["demo/four@k8s-node-1 ens18"]);
+    // What cannot be changed is replaced.
+    let name = status_name(&bench);
+    bench.api.patch("ServiceL2Status", "metallb-system", &name, &json!({ "status": { "node": "nobody" } }));
+    bench.settle();
+    assert_eq!(bench.statuses(), ["demo/four@k8s-node-1 ens18"]);
+    assert_ne!(status_name(&bench), name);
+    // A second one of ours goes.
+    bench.api.put("ServiceL2Status", foreign("l2-twice", NODE1));
+    bench.settle();
+    assert_eq!(bench.statuses(), ["demo/four@k8s-node-1 ens18"]);
+    // So does one for a Service that nobody announces.
+    let mut ghost = foreign("l2-ghost", NODE2);
+    ghost["metadata"]["labels"]["metallb.io/service-name"] = json!("ghost");
+    bench.api.put("ServiceL2Status", ghost);
+    bench.settle();
+    assert_eq!(bench.statuses(), ["demo/four@k8s-node-1 ens18"]);
+}
+
+#[test]
+fn a_dead_speakers_object_is_deleted_once_it_had_time_to_do_so_itself() {
+    let mut bench = one_service();
+    bench.api.put("ServiceL2Status", foreign("l2-left", "k8s-node-9"));
+    bench.run(Duration::from_millis(1_500));
+    assert_eq!(bench.statuses().len(), 2);
+    bench.run(Duration::from_secs(1));
+    assert_eq!(bench.statuses(), ["demo/four@k8s-node-1 ens18"]);
+    assert_eq!(bench.take_writes(), ["DELETE servicel2statuses"]);
+}
+
+#[test]
+fn a_speaker_that_is_no_owner_leaves_others_objects_alone() {
+    let mut bench = one_service();
+    bench.stop(NODE1);
+    let orphan = bench.statuses();
+    bench.settle();
+    assert_eq!(bench.statuses(), orphan);
+    assert_eq!(bench.take_writes(), Vec::<String>::new());
+}
+
+#[test]
+fn an_object_that_comes_back_is_somebodys_who_lives_and_is_left_alone() {
+    let mut bench = one_service();
+    for round in 0..5 {
+        bench.api.put("ServiceL2Status", foreign(&format!("l2-insists-{round}"), "k8s-node-9"));
+        bench.settle();
+    }
+    assert_eq!(bench.take_writes(), ["DELETE servicel2statuses"]);
+}
+
+#[test]
+fn against_one_who_deletes_ours_we_come_back_ever_more_slowly() {
+    let mut bench = one_service();
+    bench.api.put("ServiceL2Status", foreign("l2-rival", "k8s-node-9"));
+    bench.settle();
+    bench.api.put("ServiceL2Status", foreign("l2-rival-again", "k8s-node-9"));
+    bench.settle();
+    bench.take_writes();
+    // The rival looks every 100 ms, for five minutes.
+    for _ in 0..3_000 {
+        let ours =
+            bench.api.list("ServiceL2Status").find(|o| o["metadata"]["labels"]["metallb.io/node"] == NODE1);
+        if let Some(name) = ours.and_then(|o| o["metadata"]["name"].as_str()).map(ToOwned::to_owned) {
+            bench.api.delete("ServiceL2Status", "metallb-system", &name);
+        }
+        bench.run(Duration::from_millis(100));
+    }
+    let writes = bench.take_writes();
+    assert!((5..=30).contains(&writes.len()), "{writes:?}");
+}
+
+#[test]
+fn a_failing_api_is_tried_again_with_pauses_until_all_is_true() {
+    let mut bench = one_service();
+    bench.api.outage = Some(WriteError::no_answer("connection refused"));
+    bench.api.put("EndpointSlice", endpoints("five", &[NODE1]));
+    bench.api.put("Service", service("five", "192.168.10.201"));
+    bench.api.delete("Service", "demo", "four");
+    bench.run(Duration::from_secs(60));
+    assert!(bench.owner("192.168.10.201").is_some(), "the network does not wait for the API");
+    assert_eq!(bench.owner(IP), None);
+    let attempts = bench.take_writes().len();
+    assert!((4..=30).contains(&attempts), "{attempts}");
+    bench.api.outage = None;
+    bench.run(Duration::from_secs(120));
+    let owner = bench.owner("192.168.10.201").unwrap();
+    assert_eq!(bench.statuses(), [format!("demo/five@{owner} ens18")]);
+}
