@@ -109,6 +109,13 @@ impl Cluster {
         self.inputs.extend(order.iter().map(|&n| lists[n].clone()));
     }
 
+    /// Puts the inputs that wait to be delivered in this order.
+    pub(crate) fn shuffle_inputs(&mut self, order: &[usize]) {
+        let inputs: Vec<Input> = self.inputs.drain(..).collect();
+        assert_eq!(inputs.len(), order.len());
+        self.inputs.extend(order.iter().map(|&n| inputs[n].clone()));
+    }
+
     /// Every watch lists anew.
     pub(crate) fn relist(&mut self) {
         self.inputs.push_back(Input::Services(Change::Reset(self.list("services"))));
@@ -139,7 +146,8 @@ impl Cluster {
             if self.step() {
                 continue;
             }
-            let Some(deadline) = self.core.as_ref().and_then(Core::next_deadline).filter(|at| *at <= end) else {
+            let Some(deadline) = self.core.as_ref().and_then(Core::next_deadline).filter(|at| *at <= end)
+            else {
                 self.now = end;
                 return;
             };
@@ -295,8 +303,7 @@ impl Cluster {
 
     /// A namespace with these labels.
     pub(crate) fn namespace(&mut self, name: &str, labels: Value) {
-        let object =
-            json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name, "labels": labels } });
+        let object = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name, "labels": labels } });
         self.store("namespaces", object);
     }
 
@@ -311,7 +318,8 @@ impl Cluster {
         let mut metadata = Map::new();
         if let Some(Value::Object(notes)) = fields.remove("ann") {
             let full = |key: String| if key.contains('/') { key } else { format!("metallb.io/{key}") };
-            let notes: Map<String, Value> = notes.into_iter().map(|(key, value)| (full(key), value)).collect();
+            let notes: Map<String, Value> =
+                notes.into_iter().map(|(key, value)| (full(key), value)).collect();
             metadata.insert("annotations".to_owned(), notes.into());
         }
         if let Some(labels) = fields.remove("labels") {
@@ -321,7 +329,9 @@ impl Cluster {
         let mut spec = Map::new();
         if let Some(ports) = fields.remove("ports") {
             let port = |(n, port): (usize, &Value)| match port {
-                Value::Number(number) => json!({ "name": format!("p{n}"), "port": number, "protocol": "TCP" }),
+                Value::Number(number) => {
+                    json!({ "name": format!("p{n}"), "port": number, "protocol": "TCP" })
+                }
                 other => {
                     let mut port = other.clone();
                     port["name"] = json!(format!("p{n}"));
@@ -523,7 +533,7 @@ fn prune(value: Value) -> Value {
             let keep = |(key, value): (String, Value)| {
                 let value = prune(value);
                 let empty = value.is_null() || value.as_object().is_some_and(Map::is_empty);
-                (!empty || key == "spec").then_some((key, value))
+                (!empty || key == "spec" || key == "serviceAllocation").then_some((key, value))
             };
             Value::Object(fields.into_iter().filter_map(keep).collect())
         }

@@ -133,7 +133,10 @@ fn compare(cluster: &mut Cluster, seen: &Value, at: &str) {
         .collect();
     let unexpected: Vec<_> = told.difference(&expected).filter(|line| !tolerated.contains(*line)).collect();
     let missing: Vec<_> = expected.difference(&told).collect();
-    assert!(unexpected.is_empty() && missing.is_empty(), "{at}: unexpected {unexpected:?}, missing {missing:?}");
+    assert!(
+        unexpected.is_empty() && missing.is_empty(),
+        "{at}: unexpected {unexpected:?}, missing {missing:?}"
+    );
 }
 
 fn figures(cluster: &Cluster) -> Value {
