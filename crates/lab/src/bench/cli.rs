@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `ferrolb lab bench SUBJECT`: builds a bench, measures, takes it down.
+
+use std::fmt::Display;
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use serde::Serialize;
+
+use super::Subject;
+use crate::api_server::ApiSource;
+use crate::cli::Output;
+use crate::host::LabName;
+use crate::progress::Progress;
+use crate::stage::{self, Options};
+
+/// What `lab bench` takes.
+#[derive(Clone, Debug, clap::Args)]
+pub struct BenchArgs {
+    /// What to measure.
+    subject: Subject,
+    /// Fewer requests, a shorter look: enough to see that it works.
+    #[arg(long)]
+    quick: bool,
+    /// How to show the figures.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+    /// Name of the lab.
+    #[arg(long, default_value_t)]
+    name: LabName,
+}
+
+/// Measures and prints. Exit code 1 when a figure is more than ten times off its aim.
+///
+/// # Errors
+/// The bench could not be built, or nothing could be measured.
+pub fn run(args: &BenchArgs) -> Result<ExitCode> {
+    let options = Options {
+        name: args.name.clone(),
+        api: ApiSource::Fakekube,
+        crds: true,
+        daemons: true,
+        progress: Progress::stderr(),
+    };
+    let quick = args.quick;
+    match args.subject {
+        Subject::Arp => {
+            let figures = stage::play(&options, async move |bench| super::arp(bench, quick).await)?;
+            show(&figures, figures.ok, args.output)
+        }
+        Subject::Memory => {
+            let figures = stage::play(&options, async move |bench| super::memory(bench, quick).await)?;
+            show(&figures, figures.ok, args.output)
+        }
+    }
+}
+
+fn show(figures: &(impl Serialize + Display), ok: bool, output: Output) -> Result<ExitCode> {
+    let mut stdout = anstream::stdout().lock();
+    match output {
+        Output::Text => writeln!(stdout, "{figures}")?,
+        Output::Json => writeln!(stdout, "{}", serde_json::to_string_pretty(figures)?)?,
+    }
+    Ok(if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

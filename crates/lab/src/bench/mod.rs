@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Measurements on the bench: ratios taken in one run, with an aim for each.
+//!
+//! An aim that is missed is reported; only a figure more than ten times off makes the command fail, since a busy
+//! machine must not turn a measurement into a test.
+
+use anyhow::Result;
+
+use crate::bench_handle::Bench;
+use crate::scenario;
+
+mod arp;
+mod cli;
+mod memory;
+
+pub use arp::{ArpFigures, Latency};
+pub use cli::{BenchArgs, run};
+pub use memory::{Memory, MemoryFigures};
+
+/// How far beyond its aim a figure may be before the command fails.
+const FAILURE: f64 = 10.0;
+
+/// What is measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum Subject {
+    /// How long an ARP request waits for its answer, beside an address that the kernel of the same node holds.
+    Arp,
+    /// The resident memory of both daemons while nothing happens.
+    Memory,
+}
+
+/// Latency of ARP answers.
+///
+/// # Errors
+/// The bench cannot be configured, or nobody answers.
+pub async fn arp(bench: &Bench, quick: bool) -> Result<ArpFigures> {
+    let address = scenario::announce_one_service(bench).await?;
+    arp::measure(bench, address, if quick { 300 } else { 2000 }).await
+}
+
+/// Memory of the daemons, idle, with one Service announced.
+///
+/// # Errors
+/// The bench cannot be configured, or a daemon does not run.
+pub async fn memory(bench: &Bench, quick: bool) -> Result<MemoryFigures> {
+    scenario::announce_one_service(bench).await?;
+    memory::measure(bench, if quick { 5 } else { 30 }).await
+}

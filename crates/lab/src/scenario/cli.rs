@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `ferrolb lab run STORY`: builds a bench, plays the story, takes the bench down.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+
+use super::{Report, STORIES, Show, picture};
+use crate::api_server::ApiSource;
+use crate::cli::Output;
+use crate::host::LabName;
+use crate::progress::{Line, Progress};
+use crate::stage::{self, Options};
+use crate::supervisor::ApiKind;
+
+/// What `lab run` takes.
+#[derive(Clone, Debug, clap::Args)]
+pub struct RunArgs {
+    /// The story to play.
+    #[arg(value_parser = clap::builder::PossibleValuesParser::new(STORIES))]
+    story: String,
+    /// How to show the run: every step as it happens, or a report at the end.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+    /// Write what the run printed, without times, to this file: two good runs write the same.
+    #[arg(long)]
+    transcript: Option<PathBuf>,
+    /// Draw the run into this file.
+    #[arg(long)]
+    svg: Option<PathBuf>,
+    /// `fakekube` (in memory) or `kapi` (what the script named by FERROLB_KAPI brings up).
+    #[arg(long, default_value = "fakekube")]
+    api: ApiKind,
+    /// Play on the API server of this kubeconfig instead of one of the bench's own.
+    #[arg(long, conflicts_with = "api")]
+    kubeconfig: Option<PathBuf>,
+    /// Name of the lab.
+    #[arg(long, default_value_t)]
+    name: LabName,
+}
+
+/// Plays the story and reports. Exit code 1 when a step was not as expected.
+///
+/// # Errors
+/// The bench could not be built, or a file not be written.
+pub fn run(args: &RunArgs) -> Result<ExitCode> {
+    let (api, api_name) = match (&args.kubeconfig, args.api) {
+        (Some(path), _) => (ApiSource::Kubeconfig(path.clone()), path.display().to_string()),
+        (None, ApiKind::Fakekube) => (ApiSource::Fakekube, "fakekube".to_owned()),
+        (None, ApiKind::Kapi) => (ApiSource::Kapi, "kapi".to_owned()),
+    };
+    let options = Options {
+        name: args.name.clone(),
+        api,
+        // The story applies the definitions itself; the daemons have to wait for them.
+        crds: false,
+        daemons: true,
+        progress: progress(),
+    };
+    let show = match args.output {
+        Output::Text => Show::Text,
+        Output::Json => Show::Json,
+    };
+    let report = stage::play(&options, async |bench| super::play(&args.story, bench, &api_name, show).await)?;
+    tell(args, &report)?;
+    Ok(if report.ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn tell(args: &RunArgs, report: &Report) -> Result<()> {
+    if let Some(path) = &args.transcript {
+        write(path, &report.transcript())?;
+    }
+    if let Some(path) = &args.svg {
+        write(path, &picture::svg(report))?;
+    }
+    let mut stdout = anstream::stdout().lock();
+    match args.output {
+        Output::Text => writeln!(stdout, "\n{}", report.summary())?,
+        Output::Json => writeln!(stdout, "{}", serde_json::to_string_pretty(report)?)?,
+    }
+    Ok(())
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    std::fs::write(path, text).with_context(|| format!("write {}", path.display()))
+}
+
+/// Building and taking down, on standard error. Commands are the story's to show.
+fn progress() -> Progress {
+    Progress::new(|line| {
+        if let Line::Step(text) = line {
+            anstream::eprintln!("{text}");
+        }
+    })
+}

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+//! First chapter: what the story stands on. Hosts, daemons, their privileges and sockets.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use super::super::cluster::eventually;
+use super::super::stage::{Running, SOON, Stage};
+use super::super::story::Seen;
+use super::super::wire;
+use crate::bench_handle::Daemon;
+use crate::host::Host;
+
+pub(super) async fn chapter(stage: &mut Stage<'_>) {
+    stage.story.chapter("The bench");
+    stage.step("hosts", "every host has its interface, hardware address and addresses", hosts).await;
+    stage
+        .step(
+            "daemons",
+            "one controller (uid 65534, no capability) behind k8s-master-1, one speaker per node (uid 0, NET_RAW alone)",
+            daemons,
+        )
+        .await;
+    stage.step("sockets", "the ports that MetalLB's daemons listen on", sockets).await;
+    stage.step("health", "all four answer /healthz and /readyz with 200", health).await;
+}
+
+async fn hosts(stage: &mut Stage<'_>) -> Seen {
+    for host in Host::ALL {
+        let interfaces = wire::interfaces(stage.namespace(host))?;
+        let own = interfaces.iter().find(|interface| interface.name.as_str() == host.interface());
+        let own = own.with_context(|| format!("{host} has no {}", host.interface()))?;
+        ensure!(own.up && own.carrier, "{} of {host} is down", host.interface());
+        ensure!(
+            own.mac == Some(host.mac()),
+            "{} of {host} has the hardware address {:?}",
+            host.interface(),
+            own.mac
+        );
+        for address in host.addresses() {
+            ensure!(own.addresses.contains(&(address.into(), 24)), "{host} lacks {address}/24");
+        }
+    }
+    Ok("client, k8s-master-1, k8s-node-1, k8s-node-2 and router on one segment; outside behind the router"
+        .into())
+}
+
+async fn daemons(stage: &mut Stage<'_>) -> Seen {
+    // CAP_NET_RAW is bit 13.
+    const NET_RAW: u64 = 1 << 13;
+    let daemons = stage.daemons().await?;
+    let own_mounts = fs::read_link("/proc/self/ns/mnt")?;
+    let mut speakers = BTreeSet::new();
+    let mut controllers = 0;
+    let mut mounts = BTreeSet::from([own_mounts]);
+    for daemon in &daemons {
+        let (uid, capabilities) = match daemon.daemon {
+            Daemon::Controller => {
+                controllers += 1;
+                ensure!(daemon.node == Host::Master1, "the controller is behind {}", daemon.node);
+                (65534, 0)
+            }
+            Daemon::Speaker => {
+                speakers.insert(daemon.node);
+                (0, NET_RAW)
+            }
+        };
+        let status = fs::read_to_string(format!("/proc/{}/status", daemon.pid))
+            .with_context(|| format!("{} does not run", daemon.pod))?;
+        for (field, expected) in [
+            ("Uid", uid.to_string()),
+            ("CapPrm", format!("{capabilities:016x}")),
+            ("CapEff", format!("{capabilities:016x}")),
+            ("CapBnd", format!("{capabilities:016x}")),
+            ("NoNewPrivs", "1".to_owned()),
+        ] {
+            let value = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+            let value = value.and_then(|value| value.split_whitespace().next()).unwrap_or_default();
+            ensure!(value == expected, "{} has {field} {value}, not {expected}", daemon.pod);
+        }
+        let own = fs::read_link(format!("/proc/{}/ns/mnt", daemon.pid))?;
+        ensure!(mounts.insert(own), "{} shares its mounts with another process", daemon.pod);
+    }
+    ensure!(controllers == 1, "{controllers} controllers");
+    ensure!(speakers.len() == 3 && daemons.len() == 4, "speakers on {speakers:?}, {} daemons", daemons.len());
+    Ok("1 controller: uid 65534, no capability; 3 speakers: uid 0, NET_RAW; all with no_new_privs and mounts of their own".into())
+}
+
+async fn sockets(stage: &mut Stage<'_>) -> Seen {
+    let daemons = stage.daemons().await?;
+    let mut told = BTreeSet::new();
+    for daemon in daemons {
+        let expected: &[&str] = match daemon.daemon {
+            Daemon::Controller => &["17472 on every address", "9120 on every address"],
+            Daemon::Speaker => &["17472 on 127.0.0.1", "9120 on every address"],
+        };
+        eventually(SOON, async || {
+            let seen = listening(stage, &daemon).await?;
+            ensure!(seen == expected, "{} listens on {}", daemon.pod, seen.join(", "));
+            Ok(())
+        })
+        .await?;
+        told.insert(format!("{}: {}", daemon.daemon.name(), expected.join(", ")));
+    }
+    Ok(told.into_iter().collect::<Vec<_>>().join("; "))
+}
+
+/// The TCP ports a process listens on, in order.
+async fn listening(stage: &Stage<'_>, running: &Running) -> Result<Vec<String>> {
+    let listed = stage.beside(running, &["ss", "-Hltnp"]).await?.success()?;
+    let mark = format!("pid={},", running.pid);
+    let mut ports: Vec<String> = listed
+        .lines()
+        .filter(|line| line.contains(&mark))
+        .filter_map(|line| line.split_whitespace().nth(3)?.rsplit_once(':'))
+        .map(|(address, port)| match address {
+            "*" | "0.0.0.0" | "[::]" => format!("{port} on every address"),
+            _ => format!("{port} on {address}"),
+        })
+        .collect();
+    ports.sort();
+    ports.dedup();
+    Ok(ports)
+}
+
+async fn health(stage: &mut Stage<'_>) -> Seen {
+    let daemons = stage.daemons().await?;
+    for daemon in &daemons {
+        for path in ["/healthz", "/readyz"] {
+            let url = format!("http://127.0.0.1:17472{path}");
+            eventually(SOON, async || {
+                let said =
+                    stage.beside(daemon, &["curl", "-sS", "--max-time", "2", &url]).await?.success()?;
+                if said.trim() != "ok" {
+                    bail!("{} answers {path} with {said:?}", daemon.pod);
+                }
+                Ok(())
+            })
+            .await?;
+        }
+    }
+    Ok(format!("{} daemons say ok", daemons.len()))
+}
