@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+//! MetalLB's allocator as a table.
+
+use ferrolb_config::{Config, Pool};
+use ferrolb_ipam::{Claim, IpFamilyPolicy, Outcome, PoolMark, Port, Protocol};
+
+use crate::common::{
+    allocator, claim, config, decide, dual, from_pool, holding, pinned, pool, sharing, v6, wants,
+};
+
+use IpFamilyPolicy::{PreferDualStack, RequireDualStack, SingleStack};
+
+#[test]
+fn two_services_on_one_address() {
+    // A1 to A13, for both families.
+    for (block, ip, family) in [
+        ("1.2.3.0/24", "1.2.3.4", (|claim| claim) as fn(Claim) -> Claim),
+        ("1000::/120", "1000::4", v6 as fn(Claim) -> Claim),
+    ] {
+        let one = |name: &str, key: &str, backend: &str, port: u16| {
+            family(wants(sharing(claim(name), key, backend, port), &[ip]))
+        };
+        let in_use = |who: &str, users: &str| {
+            format!(r#"can't change sharing key for "n/{who}", address also in use by {users}"#)
+        };
+        let port_in_use = |port: u16| format!("port TCP/{port} is already in use on \"{ip}\"");
+        let mut a = allocator(vec![pool("p", &[block])]);
+        let mut step = |claim: Claim, expected: &str, about: &str| {
+            assert_eq!(decide(&mut a, &claim), expected, "{about} {block}");
+        };
+        step(one("s1", "", "", 80), ip, "A1 first");
+        step(holding(one("s1", "", "", 80), &[ip.parse().unwrap()]), ip, "A1 again");
+        step(one("s2", "", "", 80), &in_use("s2", "n/s1"), "A2");
+        step(one("s2", "k", "", 81), &in_use("s2", "n/s1"), "A2 with a key of its own");
+        step(holding(one("s1", "k", "b", 80), &[ip.parse().unwrap()]), ip, "A6 the sole user takes a key");
+        step(one("s2", "k", "b", 80), &port_in_use(80), "A7");
+        step(one("s2", "other", "b", 81), &in_use("s2", "n/s1"), "A8");
+        step(one("s2", "k", "other", 81), &in_use("s2", "n/s1"), "A9");
+        step(one("s2", "k", "b", 81), ip, "A10");
+        let held = [ip.parse().unwrap()];
+        step(holding(one("s2", "k", "b", 82), &held), ip, "A11 to a free port");
+        step(one("s3", "k", "b", 81), ip, "A11 and the old one is free");
+        step(one("s4", "x", "b", 83), &in_use("s4", "n/s1,n/s2,n/s3"), "all users are named");
+        step(holding(one("s2", "x", "b", 82), &held), &in_use("s2", "n/s1,n/s3"), "A12");
+        let mut a = allocator(vec![pool("p", &[block])]);
+        assert_eq!(decide(&mut a, &one("s1", "", "", 80)), ip);
+        assert!(a.release(&one("s1", "", "", 80).service));
+        assert_eq!(decide(&mut a, &one("s2", "", "", 80)), ip, "A3");
+    }
+}
+
+#[test]
+fn protocols_are_ports_of_their_own() {
+    // SH-1.
+    let mut a = allocator(vec![pool("p", &["1.2.3.0/32"])]);
+    let tcp = sharing(claim("t"), "dns", "", 53);
+    let udp = Claim {
+        ports: vec![Port { protocol: Protocol::Udp, number: 53 }],
+        ..sharing(claim("u"), "dns", "", 53)
+    };
+    assert_eq!(decide(&mut a, &tcp), "1.2.3.0");
+    assert_eq!(decide(&mut a, &udp), "1.2.3.0");
+}
+
+#[test]
+fn buggy_addresses_are_not_handed_out() {
+    // A4, A5, A26.
+    let avoiding = |pool: Pool| Pool { avoid_buggy_ips: true, ..pool };
+    let mut a = allocator(vec![avoiding(pool("p", &["1.2.3.0/24", "1000::/120"]))]);
+    for ip in ["1.2.3.0", "1.2.3.255"] {
+        let refusal = format!("[\"{ip}\"] is not allowed in config");
+        assert_eq!(decide(&mut a, &wants(claim("s"), &[ip])), refusal);
+    }
+    assert_eq!(decide(&mut a, &wants(claim("s"), &["1.2.3.254"])), "1.2.3.254");
+    assert_eq!(decide(&mut a, &v6(wants(claim("t"), &["1000::ff"]))), "1000::ff");
+
+    let mut a = allocator(vec![
+        pool("p", &["1.2.3.0/31", "1.2.3.254/31"]),
+        avoiding(pool("q", &["1.2.4.0/31", "1.2.4.254/31"])),
+    ]);
+    let ips: Vec<String> = (0..7).map(|n| decide(&mut a, &claim(&format!("s{n}")))).collect();
+    assert_eq!(
+        ips,
+        ["1.2.3.0", "1.2.3.1", "1.2.3.254", "1.2.3.255", "1.2.4.1", "1.2.4.254", "no available IPs"]
+    );
+}
+
+#[test]
+fn pools_admit_by_namespace_and_label() {
+    // A14 to A17, and what is refused changes nothing (A18).
+    let restricted =
+        |namespaces: &[&str]| allocator(vec![pinned(pool("p", &["1.2.3.0/31"]), namespaces, vec![], 0)]);
+    let refusal = "pool p not compatible for ip assignment";
+    for named in [wants(claim("s"), &["1.2.3.1"]), from_pool(claim("s"), "p")] {
+        assert_eq!(decide(&mut restricted(&["m"]), &named), refusal);
+        assert_ne!(decide(&mut restricted(&["m", "n"]), &named), refusal);
+    }
+    assert_eq!(decide(&mut restricted(&["m"]), &claim("s")), "no available IPs");
+
+    let mut a = allocator(vec![pool("p", &["1.2.3.0/31"]), pool("q", &["1000::/127"])]);
+    let both = wants(dual(claim("s"), RequireDualStack), &["1.2.3.0", "1000::"]);
+    assert_eq!(decide(&mut a, &both), r#"["1.2.3.0" "1000::"] is not allowed in config"#);
+    assert_eq!(decide(&mut a, &wants(claim("t"), &["1.2.3.0"])), "1.2.3.0", "nothing leaked");
+}
+
+#[test]
+fn a_named_pool_until_it_is_full() {
+    // A19 to A24.
+    let mut a = allocator(vec![pool("p", &["1.2.3.0/30", "1000::/127"]), pool("spare", &["9.9.9.0/24"])]);
+    let from = |name: &str| sharing(from_pool(claim(name), "p"), "k", "", 80);
+    let ips: Vec<String> = (0..5).map(|n| decide(&mut a, &from(&format!("s{n}")))).collect();
+    let full = "no available IPs in pool p for ipv4 IPFamily";
+    assert_eq!(ips, ["1.2.3.0", "1.2.3.1", "1.2.3.2", "1.2.3.3", full]);
+    let neighbour = sharing(from_pool(claim("tls"), "p"), "k", "", 443);
+    assert_eq!(decide(&mut a, &neighbour), "1.2.3.0", "sharing lets one more in");
+    a.release(&from("s1").service);
+    assert_eq!(decide(&mut a, &from("s4")), "1.2.3.1");
+    assert_eq!(decide(&mut a, &v6(from("a"))), "1000::");
+    assert_eq!(decide(&mut a, &v6(from("b"))), "1000::1");
+    assert_eq!(decide(&mut a, &v6(from("c"))), "no available IPs in pool p");
+    assert_eq!(decide(&mut a, &from_pool(claim("x"), "none")), r#"unknown pool "none""#);
+    let mut a = allocator(vec![pool("p", &["1.2.3.0/30"])]);
+    assert_eq!(
+        decide(&mut a, &from_pool(dual(claim("s"), RequireDualStack), "p")),
+        "no available IPs in pool p for dual IPFamily"
+    );
+    assert_eq!(decide(&mut a, &dual(claim("s"), SingleStack)), "no available IPs", "A33");
+}
+
+#[test]
+fn dual_stack_from_any_pool() {
+    // A22, A23, A45, C59; between pools the one with both families wins.
+    let v4 = || pool("v4", &["1.2.3.0/31"]);
+    let v6_only = || pool("six", &["1000::/127"]);
+    let both = || pool("z", &["4.4.4.0/31", "4000::/128"]);
+    let prefer = |name: &str| dual(claim(name), PreferDualStack);
+    let rather_v6 = |name: &str| Claim { preferred_family: ferrolb_net_types::IpFamily::V6, ..prefer(name) };
+    for (pools, claim, expected) in [
+        (vec![v4(), v6_only()], prefer("s"), "1.2.3.0"),
+        (vec![v4(), v6_only()], rather_v6("s"), "1000::"),
+        (vec![v6_only()], prefer("s"), "1000::"),
+        (vec![v4(), v6_only(), both()], prefer("s"), "4.4.4.0 4000::"),
+        (vec![v4(), v6_only(), both()], rather_v6("s"), "4.4.4.0 4000::"),
+        (vec![pinned(v4(), &["n"], vec![], 0), both()], prefer("s"), "1.2.3.0"),
+        (
+            vec![pinned(v4(), &["n"], vec![], 1), pinned(both(), &["n"], vec![], 9)],
+            prefer("s"),
+            "4.4.4.0 4000::",
+        ),
+        (vec![v4(), v6_only()], dual(claim("s"), RequireDualStack), "no available IPs"),
+        (vec![v4()], v6(claim("s")), "no available IPs"),
+    ] {
+        let names: Vec<_> = pools.iter().map(|pool| pool.name.clone()).collect();
+        assert_eq!(decide(&mut allocator(pools), &claim), expected, "{names:?}");
+    }
+    let mut a = allocator(vec![both()]);
+    assert_eq!(decide(&mut a, &dual(claim("s"), RequireDualStack)), "4.4.4.0 4000::");
+    assert_eq!(decide(&mut a, &dual(claim("t"), RequireDualStack)), "no available IPs");
+    assert_eq!(decide(&mut a, &claim("u")), "4.4.4.1", "nothing leaked");
+}
+
+#[test]
+fn pools_that_must_be_asked_for_and_pools_that_are_full() {
+    // A25, A32, A46.
+    let by_hand = |pool: Pool| Pool { auto_assign: false, ..pool };
+    let mut a = allocator(vec![
+        by_hand(pool("a", &["1.1.1.1/32", "1000::1/128"])),
+        pinned(pool("b", &["2.2.2.2/32"]), &["n"], vec![], 0),
+        pool("c", &["3.3.3.3/32"]),
+    ]);
+    let ips: Vec<String> = (0..3).map(|n| decide(&mut a, &claim(&format!("s{n}")))).collect();
+    assert_eq!(ips, ["2.2.2.2", "3.3.3.3", "no available IPs"]);
+    assert_eq!(decide(&mut a, &v6(claim("v6"))), "no available IPs");
+    assert_eq!(decide(&mut a, &from_pool(claim("s2"), "a")), "1.1.1.1");
+}
+
+#[test]
+fn sharers_prefer_the_lowest_address_shared_or_not() {
+    // A41 to A43, A48, A49.
+    let mut a = allocator(vec![pool("p", &["1.2.3.0/30", "1000::/126"])]);
+    let on = |name: &str, key: &str, port: u16| sharing(claim(name), key, "", port);
+    assert_eq!(decide(&mut a, &on("other", "", 80)), "1.2.3.0");
+    assert_eq!(decide(&mut a, &on("a", "k", 80)), "1.2.3.1");
+    assert_eq!(decide(&mut a, &on("b", "k", 443)), "1.2.3.1");
+    assert_eq!(decide(&mut a, &on("c", "k", 80)), "1.2.3.2");
+    a.release(&on("other", "", 80).service);
+    assert_eq!(decide(&mut a, &on("d", "k", 81)), "1.2.3.0", "an unused lower one wins");
+    assert_eq!(decide(&mut a, &on("e", "k", 80)), "1.2.3.0", "and is shared from then on");
+    let moved = decide(&mut a, &holding(on("a", "new", 80), &["1.2.3.1".parse().unwrap()]));
+    assert_eq!(moved, "1.2.3.3", "one of two sharers changes its key");
+    let local = sharing(claim("l"), "k", "app=l", 8080);
+    assert_eq!(decide(&mut a, &local), "no available IPs", "another backend does not join");
+
+    let mut a = allocator(vec![pool("p", &["1.2.3.0/32", "1000::/128"])]);
+    let both = |name: &str, port: u16| sharing(dual(claim(name), RequireDualStack), "k", "", port);
+    assert_eq!(decide(&mut a, &both("d1", 80)), "1.2.3.0 1000::");
+    assert_eq!(decide(&mut a, &both("d2", 81)), "1.2.3.0 1000::");
+    assert_eq!(decide(&mut a, &on("four", "k", 82)), "1.2.3.0");
+    assert_eq!(decide(&mut a, &v6(on("six", "k", 82))), "1000::");
+    assert_eq!(decide(&mut a, &both("d3", 82)), "no available IPs");
+    a.release(&on("four", "k", 82).service);
+    assert_eq!(decide(&mut a, &both("d3", 82)), "no available IPs");
+    a.release(&on("six", "k", 82).service);
+    assert_eq!(decide(&mut a, &both("d3", 82)), "1.2.3.0 1000::");
+}
+
+#[test]
+fn counters_count_addresses_and_not_services() {
+    // A34 to A38.
+    let mut a = allocator(vec![pool("p", &["1.2.3.0/24", "1000::/64"])]);
+    for (name, port) in [("a", 80), ("b", 81), ("c", 82)] {
+        decide(&mut a, &sharing(claim(name), "k", "", port));
+    }
+    decide(&mut a, &v6(claim("six")));
+    let counters = a.counters("p").unwrap();
+    assert_eq!((counters.ipv4.capacity, counters.ipv4.in_use, counters.ipv4.available()), (256, 1, 255));
+    assert_eq!((counters.ipv6.capacity, counters.ipv6.in_use), (i64::MAX, 1));
+    assert_eq!(counters.ipv6.available(), i64::MAX - 1);
+    assert_eq!((counters.total().capacity, counters.total().in_use), (i64::MAX, 2));
+    for name in ["a", "b", "c"] {
+        assert_eq!(a.counters("p").unwrap().ipv4.in_use, 1);
+        a.release(&claim(name).service);
+    }
+    assert_eq!(a.counters("p").unwrap().ipv4.in_use, 0);
+    assert_eq!(a.counters("q"), None);
+}
+
+#[test]
+fn a_full_slash_eight_costs_no_more_than_its_holders() {
+    // The last address of a /8 and of an IPv6 /64 are found without walking there.
+    let mut a = allocator(vec![
+        Pool { avoid_buggy_ips: true, ..pool("p", &["10.0.0.0/8"]) },
+        pool("q", &["fd00::/64"]),
+    ]);
+    for n in 0..2000_u32 {
+        let name = format!("s{n}");
+        let ip = decide(&mut a, &claim(&name));
+        assert_eq!(ip, format!("10.0.{}.{}", n / 254, n % 254 + 1));
+        decide(&mut a, &v6(claim(&format!("v{n}"))));
+    }
+    assert_eq!(decide(&mut a, &v6(claim("last"))), "fd00::7d0");
+}
+
+#[test]
+fn an_address_in_no_known_pool_stays_while_pools_are_missing() {
+    let known = vec![pool("p", &["1.2.3.0/32"])];
+    let partly = Config { pools_incomplete: true, ..config(known.clone()) };
+    let held = holding(claim("s"), &["9.9.9.9".parse().unwrap()]);
+
+    let mut a = ferrolb_ipam::Allocator::new(&partly);
+    let decision = a.converge(&held);
+    assert_eq!((decision.outcome, decision.pool), (Outcome::Kept, PoolMark::Unchanged));
+    assert_eq!(decide(&mut a, &from_pool(held.clone(), "missing")), "9.9.9.9", "perhaps it lies there");
+    assert_eq!(decide(&mut a, &from_pool(held.clone(), "p")), "1.2.3.0", "it certainly does not lie there");
+    let other = wants(claim("t"), &["9.9.9.9"]);
+    assert_eq!(decide(&mut a, &other), r#"["9.9.9.9"] is not allowed in config"#, "nothing new from there");
+
+    let mut a = allocator(known);
+    assert_eq!(decide(&mut a, &held), "1.2.3.0");
+    let mut none = ferrolb_ipam::Allocator::new(&Config { pools_incomplete: true, ..Config::default() });
+    assert_eq!(decide(&mut none, &held), "9.9.9.9", "not even if none is known");
+}
