@@ -74,15 +74,16 @@ impl<T: PartialEq> Contest<T> {
 
 #[cfg(test)]
 mod tests {
+    use super::Round::{Begins, Calm, GoesOn};
     use super::*;
 
     #[test]
     fn the_fourth_round_begins_a_contest_with_growing_pauses() {
         let mut contest = Contest::default();
         let mut now = Time::millis(10_000);
-        assert_eq!(contest.round(now, &"theirs"), Round::Calm, "nothing was written yet");
+        assert_eq!(contest.round(now, &"theirs"), Calm, "nothing was written yet");
         contest.wrote("ours");
-        assert_eq!(contest.round(now, &"ours"), Round::Calm, "nobody interfered");
+        assert_eq!(contest.round(now, &"ours"), Calm, "nobody interfered");
         let mut seen = Vec::new();
         for _ in 0..14 {
             let round = contest.round(now, &"theirs");
@@ -90,9 +91,8 @@ mod tests {
             seen.push((round, wait));
             now = contest.waits_until(now).unwrap_or(now);
         }
-        use Round::{Begins, Calm, GoesOn};
         assert_eq!(seen[..6], [(Calm, 0), (Calm, 0), (Calm, 1), (Begins, 2), (GoesOn, 4), (GoesOn, 8)]);
         assert_eq!(seen[13], (GoesOn, 300));
-        assert_eq!(contest.round(now + Duration::from_secs(901), &"theirs"), Round::Calm);
+        assert_eq!(contest.round(now + Duration::from_secs(901), &"theirs"), Calm);
     }
 }

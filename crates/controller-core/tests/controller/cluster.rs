@@ -21,6 +21,7 @@ pub(crate) const SYSTEM: &str = "metallb-system";
 pub(crate) const NS: &str = "demo";
 
 type Key = (String, String);
+type Fate = Box<dyn FnMut(&ApiRequest) -> Option<WriteError>>;
 
 pub(crate) struct Cluster {
     settings: Settings,
@@ -34,7 +35,7 @@ pub(crate) struct Cluster {
     pub(crate) watches_lag: bool,
     lagging: VecDeque<Input>,
     /// Decides the fate of a write; `None` lets it pass.
-    pub(crate) fate: Box<dyn FnMut(&ApiRequest) -> Option<WriteError>>,
+    pub(crate) fate: Fate,
     pub(crate) events: Vec<Event>,
     pub(crate) writes: Vec<ApiRequest>,
     pub(crate) counters: BTreeMap<String, Counters>,
