@@ -38,6 +38,11 @@ impl Findings {
         self.refused.push(Diagnostic { kind, name: name.to_owned(), message, transient: false });
     }
 
+    /// Adds a fault for which MetalLB refuses the configuration until what the object refers to is there.
+    pub(crate) fn refuse_for_now(&mut self, kind: &'static str, name: &str, message: String) {
+        self.refused.push(Diagnostic { kind, name: name.to_owned(), message, transient: true });
+    }
+
     /// Adds a fault that is none to MetalLB.
     pub(crate) fn notice(&mut self, kind: &'static str, name: &str, message: String) {
         self.noticed.push(Diagnostic { kind, name: name.to_owned(), message, transient: false });

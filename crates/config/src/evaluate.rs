@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ferrolb_api::{IPAddressPool, L2Advertisement as L2Object};
-use ferrolb_net_types::{NodeName, PoolName};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use ferrolb_net_types::PoolName;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Resource, ResourceExt};
 
 use crate::diagnostic::Findings;
 use crate::l2::{self, ParsedL2, Refusal};
 use crate::overlap::{Blocks, Claim, Granted, settle};
 use crate::pool::{self, ParsedPool};
-use crate::{BgpType, Config, Diagnostic, Labels, Resources, Selector, community};
+use crate::{Config, Diagnostic, Labels, Resources, bgp, by_name, community};
 
 /// What an evaluation comes to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,16 +58,20 @@ struct Remembered<T> {
 ///
 /// A pure function: the order within the lists does not matter, and equal inputs give equal results.
 pub fn evaluate(resources: &Resources, last: &LastGood) -> Evaluation {
-    let communities = by_name(&resources.communities);
     let mut findings = Findings::default();
-    if resources.bgp_type == BgpType::Native {
-        community::judge_native(&communities, &mut findings);
+    let bgp = bgp::Objects::of(resources);
+    bgp::judge_sessions(&bgp, resources, &mut findings);
+    for kind in ["BFDProfile", "BGPPeer"] {
+        report_undecodable(kind, resources, &mut findings);
     }
-    community::judge(&communities, &mut findings);
+    community::judge(&by_name(&resources.communities), &mut findings);
     report_undecodable("Community", resources, &mut findings);
 
     let pools = judge_pools(resources, last, &mut findings);
     let advertisements = judge_l2_advertisements(resources, last, &mut findings);
+
+    bgp::judge_advertisements(&bgp, resources, &mut findings);
+    report_undecodable("BGPAdvertisement", resources, &mut findings);
 
     let mut config = Config { pools: BTreeMap::new(), pools_incomplete: pools.incomplete };
     let resolved: Vec<_> = advertisements
@@ -90,7 +94,7 @@ pub fn evaluate(resources: &Resources, last: &LastGood) -> Evaluation {
         last_good: LastGood { pools: pools.in_force, l2_advertisements: advertisements },
         verdict: findings.verdict(),
         diagnostics: findings.into_diagnostics(),
-        unsupported: unsupported(resources),
+        unsupported: unsupported(&bgp),
     }
 }
 
@@ -266,19 +270,9 @@ fn judge_l2_advertisements(
 }
 
 /// BGP objects that concern this node (or any, where there is no own node).
-fn unsupported(resources: &Resources) -> Vec<Diagnostic> {
-    let concerns = |selectors: &[LabelSelector]| match resources.own_node.as_ref() {
-        Some(node) => selects_node(selectors, node, resources),
-        None => true,
-    };
-    let advertisements = by_name(&resources.bgp_advertisements)
-        .into_iter()
-        .filter(|object| concerns(&object.spec.node_selectors))
-        .map(|object| ("BGPAdvertisement", object.name_any()));
-    let peers = by_name(&resources.bgp_peers)
-        .into_iter()
-        .filter(|object| concerns(&object.spec.node_selectors))
-        .map(|object| ("BGPPeer", object.name_any()));
+fn unsupported(objects: &bgp::Objects<'_>) -> Vec<Diagnostic> {
+    let advertisements = objects.advertisements.iter().map(|object| ("BGPAdvertisement", object.name_any()));
+    let peers = objects.peers.iter().map(|object| ("BGPPeer", object.name_any()));
     advertisements
         .chain(peers)
         .map(|(kind, name)| {
@@ -289,27 +283,10 @@ fn unsupported(resources: &Resources) -> Vec<Diagnostic> {
         .collect()
 }
 
-/// Whether one of the selectors, or their absence, selects the node. One that means nothing may select it.
-fn selects_node(selectors: &[LabelSelector], node: &NodeName, resources: &Resources) -> bool {
-    let none = Labels::new();
-    let labels = resources.nodes.get(node).unwrap_or(&none);
-    selectors.is_empty() || selectors.iter().any(|s| Selector::parse(s).map_or(true, |s| s.matches(labels)))
-}
-
 impl<T> Remembered<T> {
     fn is_of(&self, metadata: &ObjectMeta) -> bool {
         self.uid.is_none() || metadata.uid.is_none() || self.uid == metadata.uid
     }
-}
-
-/// The objects in order of their names; those of one name in order of creation.
-fn by_name<K: Resource>(objects: &[K]) -> Vec<&K> {
-    let mut sorted: Vec<&K> = objects.iter().collect();
-    let key = |o: &K| {
-        (o.meta().name.clone(), o.meta().creation_timestamp.as_ref().map(|t| t.0), o.meta().uid.clone())
-    };
-    sorted.sort_by_cached_key(|o| key(o));
-    sorted
 }
 
 fn undecodable_names<'a>(kind: &'a str, resources: &'a Resources) -> impl Iterator<Item = &'a str> {

@@ -15,6 +15,7 @@
 
 pub mod state;
 
+mod bgp;
 mod community;
 mod diagnostic;
 mod duplicates;
@@ -31,5 +32,6 @@ pub use community::{BgpCommunity, ParseCommunityError};
 pub use diagnostic::Diagnostic;
 pub use evaluate::{Evaluation, LastGood, evaluate};
 pub use model::{Config, L2Advertisement, Pool, ServiceAllocation};
+pub(crate) use resources::by_name;
 pub use resources::{BgpType, Resources, Undecodable, apply};
 pub use selector::{Labels, ParseSelectorError, Selector};

@@ -8,10 +8,11 @@ use std::str::FromStr;
 use ferrolb_api::{BFDProfile, BGPAdvertisement, BGPPeer, Change, Community, IPAddressPool, L2Advertisement};
 use ferrolb_net_types::NodeName;
 use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::object::HasSpec;
 use kube::{Resource, ResourceExt};
 
-use crate::Labels;
+use crate::{Labels, Selector};
 
 /// Everything an evaluation looks at. The order within the lists does not matter.
 ///
@@ -118,6 +119,26 @@ where
             changed
         }
     }
+}
+
+/// The objects in order of their names; those of one name in order of creation.
+pub(crate) fn by_name<K: Resource>(objects: &[K]) -> Vec<&K> {
+    let mut sorted: Vec<&K> = objects.iter().collect();
+    let key = |o: &K| {
+        (o.meta().name.clone(), o.meta().creation_timestamp.as_ref().map(|t| t.0), o.meta().uid.clone())
+    };
+    sorted.sort_by_cached_key(|o| key(o));
+    sorted
+}
+
+/// Whether one of the selectors, or their absence, selects the own node, if there is one.
+///
+/// A selector that means nothing may select it: the object is to be judged, not passed over.
+pub(crate) fn selects_own_node(selectors: &[LabelSelector], resources: &Resources) -> bool {
+    let Some(node) = &resources.own_node else { return true };
+    let none = Labels::new();
+    let labels = resources.nodes.get(node).unwrap_or(&none);
+    selectors.is_empty() || selectors.iter().any(|s| Selector::parse(s).map_or(true, |s| s.matches(labels)))
 }
 
 fn same<K>(a: &K, b: &K) -> bool

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)] // a test may fail by it, in its helpers too
 
+mod admission;
 mod advertisements;
 mod build;
 mod last_good;

@@ -465,7 +465,7 @@ fn a_server_that_ignores_writes_is_not_asked_without_end() {
     let (server, mut reporter) = told(at(0));
     reporter.handle(at(1), bad("x"));
     assert!(reporter.poll().is_some());
-    reporter.handle(at(1), Input::Written(Ok(server.object.clone().unwrap())));
+    reporter.handle(at(1), Input::Written(Ok(server.object.unwrap())));
     assert_eq!(reporter.poll(), None);
     assert!(reporter.next_deadline().is_some());
 }

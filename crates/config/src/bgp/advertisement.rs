@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+//! BGPAdvertisements: lengths, communities, and what they bring together on a pool.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ferrolb_api::{BGPAdvertisement, BGPAdvertisementSpec, IPAddressPool};
+use ferrolb_net_types::{IpFamily, NodeName};
+use kube::ResourceExt;
+
+use super::{Objects, peer};
+use crate::diagnostic::Findings;
+use crate::{BgpCommunity, ParseCommunityError, Resources, Selector, duplicates, l2, pool};
+
+/// The kind's name in diagnostics.
+pub(super) const KIND: &str = "BGPAdvertisement";
+
+/// Whether an advertisement is attached to a pool.
+pub(super) fn reaches(spec: &BGPAdvertisementSpec, selectors: &[Selector], pool: &IPAddressPool) -> bool {
+    (spec.ip_address_pools.is_empty() && selectors.is_empty())
+        || spec.ip_address_pools.contains(&pool.name_any())
+        || selectors.iter().any(|s| s.matches(pool.labels()))
+}
+
+pub(super) fn judge(objects: &Objects<'_>, resources: &Resources, findings: &mut Findings) {
+    let aliases: BTreeMap<&str, BgpCommunity> = objects
+        .communities
+        .iter()
+        .flat_map(|object| &object.spec.communities)
+        .filter_map(|alias| Some((alias.name.as_str(), alias.value.parse().ok()?)))
+        .collect();
+    let mut parsed: Vec<Parsed<'_>> = Vec::new();
+    for object in &objects.advertisements {
+        let name = object.name_any();
+        let advertisement = match parse(&name, object, resources) {
+            Ok(advertisement) => advertisement,
+            Err(text) => {
+                findings.refuse(KIND, &name, text);
+                continue;
+            }
+        };
+        match check_communities(advertisement.spec, &aliases) {
+            // The name may be defined later.
+            Err((text, ParseCommunityError::Format(_))) => findings.refuse_for_now(KIND, &name, text),
+            Err((text, ParseCommunityError::Value(_))) => findings.refuse(KIND, &name, text),
+            Ok(()) => {
+                if let Some(text) = conflict(&advertisement, &parsed, objects) {
+                    findings.refuse(KIND, &name, text);
+                }
+            }
+        }
+        parsed.push(advertisement);
+    }
+    judge_echo(&parsed, objects, findings);
+}
+
+/// What of an advertisement matters when it meets pools and others.
+struct Parsed<'a> {
+    name: String,
+    spec: &'a BGPAdvertisementSpec,
+    pool_selectors: Vec<Selector>,
+    nodes: BTreeSet<&'a NodeName>,
+}
+
+fn parse<'a>(
+    name: &str,
+    object: &'a BGPAdvertisement,
+    resources: &'a Resources,
+) -> Result<Parsed<'a>, String> {
+    let spec = &object.spec;
+    duplicates::texts("ipAddressPools", &spec.ip_address_pools)?;
+    duplicates::texts("peers", &spec.peers)?;
+    duplicates::texts("community", &spec.communities)?;
+    duplicates::selectors("nodeSelectors", &spec.node_selectors)?;
+    duplicates::selectors("ipAddressPoolSelectors", &spec.ip_address_pool_selectors)?;
+    duplicates::selectors("serviceSelectors", &spec.service_selectors)?;
+    if !spec.service_selectors.is_empty() {
+        for (field, length, host) in [
+            ("aggregationLength", spec.aggregation_length, 32),
+            ("aggregationLengthV6", spec.aggregation_length_v6, 128),
+        ] {
+            if length != host {
+                return Err(format!(
+                    "serviceSelectors and {field} are mutually exclusive, both cannot be set in {name}"
+                ));
+            }
+        }
+    }
+    if spec.aggregation_length > 32 {
+        return Err(format!("invalid aggregation length {} for IPv4", spec.aggregation_length));
+    }
+    if spec.aggregation_length_v6 > 128 {
+        return Err(format!("invalid aggregation length {} for IPv6", spec.aggregation_length_v6));
+    }
+    if let Some(preference) = spec.local_pref.filter(|preference| u32::try_from(*preference).is_err()) {
+        // MetalLB could not even read such an object.
+        return Err(format!(
+            "invalid local preference {preference} in {name}, must be in 0-4294967295 range"
+        ));
+    }
+    let pool_selectors = l2::parse_selectors(&spec.ip_address_pool_selectors)?;
+    let node_selectors = l2::parse_selectors(&spec.node_selectors)
+        .map_err(|e| format!("{e}\nfailed to parse node selector for {name}"))?;
+    l2::parse_service_selectors(name, &spec.service_selectors)?;
+    let nodes = resources
+        .nodes
+        .iter()
+        .filter(|(_, labels)| node_selectors.is_empty() || node_selectors.iter().any(|s| s.matches(labels)))
+        .map(|(node, _)| node)
+        .collect();
+    Ok(Parsed { name: name.to_owned(), spec, pool_selectors, nodes })
+}
+
+fn check_communities(
+    spec: &BGPAdvertisementSpec,
+    aliases: &BTreeMap<&str, BgpCommunity>,
+) -> Result<(), (String, ParseCommunityError)> {
+    for community in spec.communities.iter().filter(|community| !aliases.contains_key(community.as_str())) {
+        if let Err(error) = community.parse::<BgpCommunity>() {
+            return Err((format!("{error}\ninvalid community {community:?} in BGP advertisement"), error));
+        }
+    }
+    Ok(())
+}
+
+fn reached<'a>(advertisement: &Parsed<'_>, objects: &Objects<'a>) -> Vec<&'a IPAddressPool> {
+    let is_reached = |pool: &&IPAddressPool| reaches(advertisement.spec, &advertisement.pool_selectors, pool);
+    objects.pools.iter().copied().filter(is_reached).collect()
+}
+
+/// What is wrong with an advertisement on one of its pools, by itself or beside the earlier ones.
+fn conflict(new: &Parsed<'_>, earlier: &[Parsed<'_>], objects: &Objects<'_>) -> Option<String> {
+    reached(new, objects).into_iter().find_map(|pool| {
+        too_specific(new.spec, pool).or_else(|| {
+            let mut others = earlier.iter().filter(|old| reaches(old.spec, &old.pool_selectors, pool));
+            others.find_map(|old| preference_conflict(old, new, pool))
+        })
+    })
+}
+
+/// Refuses echo mode of BFD, which is for IPv4, towards peers that get IPv6 addresses announced.
+fn judge_echo(advertisements: &[Parsed<'_>], objects: &Objects<'_>, findings: &mut Findings) {
+    for advertisement in advertisements {
+        let Some(pool) =
+            reached(advertisement, objects).into_iter().find(|pool| families(pool).contains(&IpFamily::V6))
+        else {
+            continue;
+        };
+        if let Some(peer) = echoing_peer(advertisement.spec, objects) {
+            let text = format!(
+                "pool {} has bgpadvertisement {} which references peer {peer} which has bfd echo enabled, which is not possible",
+                pool.name_any(),
+                advertisement.name
+            );
+            findings.refuse(peer::KIND, &peer, text);
+        }
+    }
+}
+
+/// An entry of the pool whose largest block is smaller than the block to be announced.
+fn too_specific(spec: &BGPAdvertisementSpec, pool: &IPAddressPool) -> Option<String> {
+    pool.spec.addresses.iter().find_map(|entry| {
+        let blocks = pool::parse_entry(&pool.name_any(), entry).ok()?;
+        let largest = blocks.iter().min_by_key(|block| block.length())?;
+        let length = match largest.family() {
+            IpFamily::V4 => spec.aggregation_length,
+            IpFamily::V6 => spec.aggregation_length_v6,
+        };
+        let block = largest.length();
+        (i32::from(block) > length).then(|| {
+            format!(
+                "invalid aggregation length {length}: prefix {block} in this pool is more specific than the aggregation length for addresses {entry}"
+            )
+        })
+    })
+}
+
+/// Two routes for the same prefix, to the same peer, of the same node, with different preferences.
+fn preference_conflict(old: &Parsed<'_>, new: &Parsed<'_>, pool: &IPAddressPool) -> Option<String> {
+    let (a, b) = (old.spec, new.spec);
+    let preference = |spec: &BGPAdvertisementSpec| spec.local_pref.unwrap_or(0);
+    let same_peers =
+        a.peers.is_empty() || b.peers.is_empty() || a.peers.iter().any(|peer| b.peers.contains(peer));
+    let same_route = families(pool).iter().any(|family| match family {
+        IpFamily::V4 => a.aggregation_length == b.aggregation_length,
+        IpFamily::V6 => a.aggregation_length_v6 == b.aggregation_length_v6,
+    });
+    let conflict = preference(a) != preference(b)
+        && a.service_selectors.is_empty()
+        && b.service_selectors.is_empty()
+        && same_route
+        && same_peers
+        && !old.nodes.is_disjoint(&new.nodes);
+    conflict.then(|| {
+        format!(
+            "invalid local preference {}: local preferernce {} was already set for the same type of BGP update. \
+             Check existing BGP advertisements with common pools and aggregation lengths",
+            preference(b),
+            preference(a)
+        )
+    })
+}
+
+/// A peer that the advertisement goes to and whose BFD sends echo packets.
+fn echoing_peer(spec: &BGPAdvertisementSpec, objects: &Objects<'_>) -> Option<String> {
+    let echoes = |profile: &str| {
+        objects.profiles.iter().any(|p| p.name_any() == profile && p.spec.echo_mode == Some(true))
+    };
+    objects
+        .peers
+        .iter()
+        .filter(|peer| spec.peers.is_empty() || spec.peers.contains(&peer.name_any()))
+        .find(|peer| !peer.spec.bfd_profile.is_empty() && echoes(&peer.spec.bfd_profile))
+        .map(|peer| peer.name_any())
+}
+
+fn families(pool: &IPAddressPool) -> BTreeSet<IpFamily> {
+    let name = pool.name_any();
+    let blocks =
+        pool.spec.addresses.iter().filter_map(|entry| pool::parse_entry(&name, entry).ok()).flatten();
+    blocks.map(|block| block.family()).collect()
+}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What MetalLB's native BGP does not do, and therefore refuses.
+
+use ferrolb_api::{BGPAdvertisementSpec, BGPPeerSpec, IPAddressPool};
+use ferrolb_net_types::IpFamily;
+use kube::ResourceExt;
+
+use super::{Objects, advertisement, peer, profile};
+use crate::diagnostic::Findings;
+use crate::selector::written;
+use crate::{BgpCommunity, Selector, community, pool};
+
+pub(super) fn judge(objects: &Objects<'_>, findings: &mut Findings) {
+    for peer in &objects.peers {
+        if let Some(what) = unsupported(&peer.spec) {
+            let text = format!("peer {} has {what} set on native bgp mode", peer.spec.peer_address);
+            findings.refuse(peer::KIND, &peer.name_any(), text);
+        }
+    }
+    if let Some(profile) = objects.profiles.first() {
+        findings.refuse(profile::KIND, &profile.name_any(), "bfd profiles section set".to_owned());
+    }
+    for advertisement in &objects.advertisements {
+        if let Err(text) = check_pools(&advertisement.spec, &objects.pools) {
+            findings.refuse(advertisement::KIND, &advertisement.name_any(), text);
+        }
+    }
+    for advertisement in &objects.advertisements {
+        let is_large = |text: &&String| matches!(text.parse(), Ok(BgpCommunity::Large(..)));
+        if let Some(large) = advertisement.spec.communities.iter().find(is_large) {
+            let name = advertisement.name_any();
+            let text = format!(
+                "native BGP mode only supports legacy communities, BGP advertisement {name:?} has non legacy community {large:?}"
+            );
+            findings.refuse(advertisement::KIND, &name, text);
+        }
+    }
+    community::judge_native(&objects.communities, findings);
+}
+
+fn unsupported(spec: &BGPPeerSpec) -> Option<&'static str> {
+    [
+        (!spec.bfd_profile.is_empty(), "bfd-profile"),
+        (spec.keepalive_time.is_some_and(|time| !time.is_zero()), "keepalive-time"),
+        (!spec.vrf.is_empty(), "vrf"),
+        (spec.connect_time.is_some(), "connect time"),
+        (spec.enable_graceful_restart == Some(true), "EnableGracefulRestart flag"),
+        (spec.disable_mp, "disable MP flag"),
+        (spec.dual_stack_address_family, "dualstackaddressfamily flag"),
+        (!spec.dynamic_asn.is_empty(), "dynamicASN"),
+        (!spec.interface.is_empty(), "interface"),
+        (spec.local_asn != 0, "localASN"),
+    ]
+    .into_iter()
+    .find_map(|(set, what)| set.then_some(what))
+}
+
+/// Refuses IPv6 in the pools that an advertisement reaches.
+fn check_pools(spec: &BGPAdvertisementSpec, pools: &[&IPAddressPool]) -> Result<(), String> {
+    let mut selectors = Vec::new();
+    for selector in &spec.ip_address_pool_selectors {
+        // The cause is left out here.
+        selectors.push(
+            Selector::parse(selector).map_err(|_| format!("invalid label selector {}", written(selector)))?,
+        );
+    }
+    for pool in pools.iter().filter(|pool| advertisement::reaches(spec, &selectors, pool)) {
+        let name = pool.name_any();
+        for entry in &pool.spec.addresses {
+            let blocks = pool::parse_entry(&name, entry)?;
+            if let Some(block) = blocks.iter().find(|block| block.family() == IpFamily::V6) {
+                return Err(format!(
+                    "pool {name:?} has ipv6 CIDR {block}, native bgp mode does not support ipv6"
+                ));
+            }
+        }
+    }
+    Ok(())
+}
