@@ -196,6 +196,7 @@ mod tests {
             notices: vec![],
             outcome: Outcome::Kept,
             cleared: None,
+            waits: false,
         }
     }
 

@@ -7,7 +7,7 @@ use ferrolb_api::Change;
 use ferrolb_api::event::EventKind;
 use ferrolb_api::request::{ApiRequest, Resource, Verb, WriteResult};
 use ferrolb_config::Config;
-use ferrolb_ipam::{Allocator, Cleared, Decision, Kind, Notice, Outcome, Rank};
+use ferrolb_ipam::{Allocator, Cleared, Decision, Kind, Notice, Rank};
 use ferrolb_net_types::ServiceKey;
 use k8s_openapi::api::core::v1::Service;
 
@@ -194,8 +194,7 @@ impl Core {
         if let Some(rank) = entry.waiting.take() {
             self.queue.stop_waiting(&rank);
         }
-        let lacks_one = decision.notices.iter().any(|notice| matches!(notice, Notice::NoAdditional(_)));
-        if lacks_one || matches!(decision.outcome, Outcome::Pending(_)) {
+        if decision.waits {
             let rank = Rank::new(!decision.ingress.is_empty(), entry.created, key.clone());
             self.queue.wait(rank.clone(), !entry.claim.keys.sharing.is_empty());
             entry.waiting = Some(rank);

@@ -25,6 +25,9 @@ pub struct Decision {
     pub outcome: Outcome,
     /// Why the addresses in its status could not stay, if they could not.
     pub cleared: Option<Cleared>,
+    /// Deciding again may come out better once something becomes free. Otherwise only other pools, or a change of
+    /// the Service itself, can help.
+    pub waits: bool,
 }
 
 /// The annotation that names the pool of a Service's addresses.
@@ -150,7 +153,34 @@ impl Allocator {
             Some(held) => (held.ips.clone(), held.pool.clone().map_or(PoolMark::Unchanged, PoolMark::Is)),
             None => (vec![], PoolMark::Absent),
         };
-        Decision { ingress, pool, notices: story.notices, outcome, cleared: story.cleared }
+        let lacking = story.notices.iter().find_map(|notice| match notice {
+            Notice::NoAdditional(why) | Notice::NotAllocated { why, .. } => Some(why),
+            _ => None,
+        });
+        let waits = lacking.is_some_and(|why| self.may_pass(why));
+        Decision { ingress, pool, notices: story.notices, outcome, cleared: story.cleared, waits }
+    }
+
+    /// Whether somebody else's release of an address, a port or a key could end a refusal.
+    fn may_pass(&self, why: &Refusal) -> bool {
+        let has = |pool: &PoolName, family| {
+            self.space.by_name(pool.as_str()).is_some_and(|id| self.space.capacity(id, family) > 0)
+        };
+        match why {
+            Refusal::NoAddress | Refusal::PoolFull(_) | Refusal::InUse { .. } | Refusal::PortInUse { .. } => {
+                true
+            }
+            Refusal::PoolLacksFamily(pool, family) => has(pool, *family),
+            Refusal::PoolNotDual(pool) => has(pool, IpFamily::V4) && has(pool, IpFamily::V6),
+            Refusal::Request(_)
+            | Refusal::FamilyMismatch(_)
+            | Refusal::PoolMismatch { .. }
+            | Refusal::UnknownPool(_)
+            | Refusal::NotInOnePool(_)
+            | Refusal::PoolNotCompatible(_)
+            | Refusal::MoreThanTwo(_)
+            | Refusal::SameFamily(..) => false,
+        }
     }
 
     fn settle(&mut self, claim: &Claim, story: &mut Story) -> Settled {

@@ -9,4 +9,5 @@ mod orders;
 mod pools;
 mod recorded;
 mod situations;
+mod stories;
 mod writes;

@@ -260,3 +260,36 @@ fn an_address_in_no_known_pool_stays_while_pools_are_missing() {
     let mut none = ferrolb_ipam::Allocator::new(&Config { pools_incomplete: true, ..Config::default() });
     assert_eq!(decide(&mut none, &held), "9.9.9.9", "not even if none is known");
 }
+
+#[test]
+fn only_those_wait_whom_a_release_could_help() {
+    let pools = || {
+        let by_hand = Pool { auto_assign: false, ..pool("hand", &["5.5.5.5/32"]) };
+        vec![pool("p", &["1.2.3.0/32"]), pool("q", &["4.4.4.0/32", "4000::/128"]), by_hand]
+    };
+    for (waiting, waits) in [
+        (claim("s"), true),
+        (from_pool(claim("s"), "p"), true),
+        (from_pool(dual(claim("s"), RequireDualStack), "q"), true),
+        (wants(claim("s"), &["1.2.3.0"]), true),
+        (sharing(wants(claim("s"), &["1.2.3.0"]), "k", "", 80), true),
+        (from_pool(dual(claim("s"), RequireDualStack), "hand"), false),
+        (from_pool(v6(claim("s")), "hand"), false),
+        (from_pool(claim("s"), "none"), false),
+        (wants(claim("s"), &["9.9.9.9"]), false),
+        (wants(claim("s"), &["1000::"]), false),
+        (wants(from_pool(claim("s"), "q"), &["5.5.5.5"]), false),
+    ] {
+        let mut a = allocator(pools());
+        decide(&mut a, &sharing(claim("x"), "k", "", 80));
+        decide(&mut a, &claim("y"));
+        let decision = a.converge(&waiting);
+        assert_eq!((decision.ingress.len(), decision.waits), (0, waits), "{:?}", decision.notices);
+    }
+    let prefer = |name: &str| dual(claim(name), PreferDualStack);
+    let mut a = allocator(vec![pool("p", &["1.2.3.0/31"])]);
+    assert!(!a.converge(&prefer("s")).waits, "its pool has no IPv6 at all");
+    let mut a = allocator(vec![pool("p", &["1.2.3.0/31", "1000::/128"])]);
+    decide(&mut a, &v6(claim("six")));
+    assert!(a.converge(&prefer("s")).waits, "somebody has the one IPv6 address");
+}
