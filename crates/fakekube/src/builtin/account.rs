@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The small kinds: Secrets, ConfigMaps, bindings, Leases, webhook configurations.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+use crate::builtin::{default_text, default_value};
+use crate::error::FieldError;
+use crate::object::{at, child_mut, object_mut, text};
+
+/// `stringData` becomes `data`; a Secret has a type.
+pub(crate) fn secret_defaults(secret: &mut Value) {
+    default_text(secret, "type", "Opaque");
+    if let Some(Value::Object(plain)) = object_mut(secret).remove("stringData") {
+        let data = child_mut(secret, "data");
+        for (key, value) in plain {
+            data.insert(key, STANDARD.encode(value.as_str().unwrap_or_default()).into());
+        }
+    }
+}
+
+/// An immutable Secret or ConfigMap stays as it is; a Secret's type never changes; its data is base64.
+pub(crate) fn immutable_errors(old: Option<&Value>, new: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    if text(new, &["kind"]) == "Secret" {
+        for (key, value) in at(new, &["data"]).and_then(Value::as_object).into_iter().flatten() {
+            if STANDARD.decode(value.as_str().unwrap_or_default()).is_err() {
+                errors.push(FieldError::invalid(format!("data[{key}]"), "<secret>", "must be base64"));
+            }
+        }
+    }
+    let Some(old) = old else { return errors };
+    if text(new, &["kind"]) == "Secret" && old.get("type") != new.get("type") {
+        errors.push(FieldError::invalid("type", new["type"].clone(), "field is immutable"));
+    }
+    if at(old, &["immutable"]) == Some(&Value::Bool(true)) {
+        if at(new, &["immutable"]) != Some(&Value::Bool(true)) {
+            errors.push(FieldError::forbidden("immutable", "field is immutable when `immutable` is set"));
+        }
+        for key in ["data", "binaryData"] {
+            if old.get(key) != new.get(key) {
+                errors.push(FieldError::forbidden(key, "field is immutable when `immutable` is set"));
+            }
+        }
+    }
+    errors
+}
+
+/// Defaults of a ValidatingWebhookConfiguration.
+pub(crate) fn webhook_defaults(configuration: &mut Value) {
+    let Some(Value::Array(webhooks)) = configuration.get_mut("webhooks") else { return };
+    for webhook in webhooks {
+        default_text(webhook, "failurePolicy", "Fail");
+        default_text(webhook, "matchPolicy", "Equivalent");
+        default_value(webhook, "namespaceSelector", json!({}));
+        default_value(webhook, "objectSelector", json!({}));
+        default_value(webhook, "timeoutSeconds", json!(10));
+        if let Some(service) = webhook.get_mut("clientConfig").and_then(|config| config.get_mut("service")) {
+            default_value(service, "port", json!(443));
+        }
+        if let Some(Value::Array(rules)) = webhook.get_mut("rules") {
+            rules.iter_mut().for_each(|rule| default_text(rule, "scope", "*"));
+        }
+    }
+}
+
+/// Defaults of role bindings.
+pub(crate) fn binding_defaults(binding: &mut Value) {
+    if let Some(role) = binding.get_mut("roleRef") {
+        default_text(role, "apiGroup", "rbac.authorization.k8s.io");
+    }
+    let Some(Value::Array(subjects)) = binding.get_mut("subjects") else { return };
+    for subject in subjects {
+        if matches!(text(subject, &["kind"]), "User" | "Group") {
+            default_text(subject, "apiGroup", "rbac.authorization.k8s.io");
+        }
+    }
+}
+
+/// A binding's role never changes.
+pub(crate) fn binding_errors(old: Option<&Value>, new: &Value) -> Vec<FieldError> {
+    match old {
+        Some(old) if old.get("roleRef") != new.get("roleRef") => {
+            vec![FieldError::invalid("roleRef", new["roleRef"].clone(), "cannot change roleRef")]
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// A Lease's numbers are positive.
+pub(crate) fn lease_errors(lease: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    if let Some(seconds) = at(lease, &["spec", "leaseDurationSeconds"]).and_then(Value::as_i64)
+        && seconds <= 0
+    {
+        errors.push(FieldError::invalid("spec.leaseDurationSeconds", seconds, "must be greater than 0"));
+    }
+    if let Some(count) = at(lease, &["spec", "leaseTransitions"]).and_then(Value::as_i64)
+        && count < 0
+    {
+        errors.push(FieldError::invalid("spec.leaseTransitions", count, "must be greater than or equal to 0"));
+    }
+    errors
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn string_data_becomes_data() {
+        let mut secret = json!({ "data": { "a": "QQ==" }, "stringData": { "b": "x" } });
+        secret_defaults(&mut secret);
+        assert_eq!(secret, json!({ "type": "Opaque", "data": { "a": "QQ==", "b": "eA==" } }));
+    }
+}

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+//! CustomResourceDefinitions: from the stored definition to served resources.
+
+pub(crate) mod cel;
+pub(crate) mod defaults;
+pub(crate) mod definition;
+pub(crate) mod prune;
+pub(crate) mod validate;
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::api::Cluster;
+use crate::error::FieldError;
+use crate::kinds::Resource;
+use crate::object::{at, list, text};
+use crate::schema::Schema;
+
+/// The rules of one version of a custom resource.
+#[derive(Debug)]
+pub(crate) struct CustomVersion {
+    /// Kind of a list.
+    pub(crate) list_kind: String,
+    /// The schema as it was given.
+    pub(crate) raw_schema: Value,
+    /// Columns of its tables.
+    pub(crate) columns: Vec<Value>,
+    /// Fields that a field selector may name.
+    pub(crate) selectable: Vec<String>,
+    schema: Arc<Schema>,
+    rules: cel::Rules,
+}
+
+impl CustomVersion {
+    /// What is wrong with an object.
+    pub(crate) fn validate(&self, new: &Value, old: Option<&Value>, subresource: &str) -> Vec<FieldError> {
+        // Errors that an update does not touch are left alone, so that objects older than a rule stay usable.
+        let mut errors = validate::errors(&self.schema, new, old);
+        if errors.is_empty() {
+            errors = self.rules.errors(new, old);
+        }
+        if subresource == "status" {
+            errors.retain(|error| error.field().starts_with("status"));
+        }
+        errors
+    }
+}
+
+/// Serves what a definition says, after it was written (`new`) or deleted.
+pub(crate) fn changed(cluster: &Arc<Cluster>, old: Option<&Value>, new: Option<&Value>) {
+    let Some(definition) = new.or(old) else { return };
+    let (group, plural) =
+        (text(definition, &["spec", "group"]), text(definition, &["spec", "names", "plural"]));
+    let rows = match new {
+        Some(definition) => rows(definition),
+        None => {
+            let storage = format!("{group}/{plural}");
+            let (_, objects) = cluster.store.list(&storage, None);
+            for stored in objects {
+                let key = crate::store::key_of(&stored.object);
+                // Whoever changed it meanwhile changed an object whose kind is gone.
+                let _ = cluster.store.commit(&storage, &key, Some(stored.revision), None);
+            }
+            Vec::new()
+        }
+    };
+    let same = new.is_some()
+        && old.is_some_and(|old| {
+            new.is_some_and(|new| old.get("spec") == new.get("spec"))
+        });
+    if !same {
+        cluster.registry.replace_custom(group, plural, rows);
+    }
+}
+
+fn rows(definition: &Value) -> Vec<Resource> {
+    let names = &definition["spec"]["names"];
+    let strings = |key: &str| -> Vec<String> {
+        list(names, &[key]).iter().filter_map(Value::as_str).map(str::to_owned).collect()
+    };
+    let (group, plural) =
+        (text(definition, &["spec", "group"]), text(names, &["plural"]));
+    let served = list(definition, &["spec", "versions"])
+        .iter()
+        .filter(|version| version.get("served").and_then(Value::as_bool) == Some(true));
+    served
+        .map(|version| {
+            let raw = at(version, &["schema", "openAPIV3Schema"]).cloned().unwrap_or(Value::Null);
+            let schema = Schema::custom(&raw);
+            let selectable = list(version, &["selectableFields"])
+                .iter()
+                .map(|field| text(field, &["jsonPath"]).trim_start_matches('.').to_owned())
+                .collect();
+            Resource {
+                group: group.to_owned(),
+                version: text(version, &["name"]).to_owned(),
+                kind: text(names, &["kind"]).to_owned(),
+                plural: plural.to_owned(),
+                singular: text(names, &["singular"]).to_owned(),
+                short_names: strings("shortNames"),
+                categories: strings("categories"),
+                namespaced: text(definition, &["spec", "scope"]) == "Namespaced",
+                status: version["subresources"].get("status").is_some_and(|status| !status.is_null()),
+                subresources: &[],
+                storage: format!("{group}/{plural}"),
+                schema: Arc::clone(&schema),
+                custom: Some(Arc::new(CustomVersion {
+                    list_kind: text(names, &["listKind"]).to_owned(),
+                    columns: list(version, &["additionalPrinterColumns"]).to_vec(),
+                    selectable,
+                    rules: cel::Rules::compile(&raw),
+                    raw_schema: raw,
+                    schema,
+                })),
+                review: false,
+            }
+        })
+        .collect()
+}

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Objects, revisions and the history that watches read. One lock guards all of it; nothing is awaited
+//! while it is held.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use serde_json::Value;
+use tokio::sync::watch;
+
+use crate::object::{self, metadata_mut};
+
+/// Namespace (empty for cluster-wide objects) and name.
+pub(crate) type Key = (String, String);
+
+/// A stored object with the revision of its last change.
+#[derive(Debug, Clone)]
+pub(crate) struct Stored {
+    /// Revision of its last change.
+    pub(crate) revision: u64,
+    /// The object, resourceVersion included.
+    pub(crate) object: Arc<Value>,
+}
+
+/// One change, as a watch sees it.
+#[derive(Debug, Clone)]
+pub(crate) struct Change {
+    /// Revision of the change.
+    pub(crate) revision: u64,
+    /// The object before, if there was one.
+    pub(crate) before: Option<Arc<Value>>,
+    /// The object after; `None` when it was deleted.
+    pub(crate) after: Option<Arc<Value>>,
+    /// The deleted object with the revision of its deletion.
+    pub(crate) last: Option<Arc<Value>>,
+}
+
+/// Why a commit did not happen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stale {
+    /// The object is not what it was when the change was computed.
+    Changed,
+}
+
+/// All objects of the cluster.
+#[derive(Debug)]
+pub(crate) struct Store {
+    state: Mutex<State>,
+    revision: watch::Sender<u64>,
+    history: usize,
+}
+
+#[derive(Debug)]
+struct State {
+    revision: u64,
+    kinds: HashMap<String, Shelf>,
+}
+
+#[derive(Debug, Default)]
+struct Shelf {
+    objects: BTreeMap<Key, Stored>,
+    changes: VecDeque<Change>,
+    /// Revision of the newest change that is no longer kept.
+    forgotten: u64,
+}
+
+impl Store {
+    /// An empty store that keeps this many changes per kind.
+    pub(crate) fn new(history: usize) -> Self {
+        // Revision 1 is the empty cluster: "0" has a meaning of its own in requests.
+        let state = State { revision: 1, kinds: HashMap::new() };
+        Self { state: Mutex::new(state), revision: watch::Sender::new(1), history }
+    }
+
+    /// Writes `after` (or deletes, with `None`) if the object's revision is still `expected`
+    /// (`None`: there is none). The written object comes back with its resourceVersion.
+    pub(crate) fn commit(
+        &self,
+        kind: &str,
+        key: &Key,
+        expected: Option<u64>,
+        after: Option<Value>,
+    ) -> Result<Arc<Value>, Stale> {
+        let mut state = self.lock();
+        let revision = state.revision + 1;
+        let shelf = state.kinds.entry(kind.to_owned()).or_default();
+        let before = shelf.objects.get(key);
+        if before.map(|stored| stored.revision) != expected {
+            return Err(Stale::Changed);
+        }
+        let before = before.map(|stored| Arc::clone(&stored.object));
+        let (written, change) = match after {
+            Some(mut object) => {
+                metadata_mut(&mut object).insert("resourceVersion".into(), revision.to_string().into());
+                let object = Arc::new(object);
+                shelf.objects.insert(key.clone(), Stored { revision, object: Arc::clone(&object) });
+                let change =
+                    Change { revision, before, after: Some(Arc::clone(&object)), last: None };
+                (object, change)
+            }
+            None => {
+                let Some(before) = before else { return Err(Stale::Changed) };
+                shelf.objects.remove(key);
+                let mut last = (*before).clone();
+                metadata_mut(&mut last).insert("resourceVersion".into(), revision.to_string().into());
+                let last = Arc::new(last);
+                let change =
+                    Change { revision, before: Some(before), after: None, last: Some(Arc::clone(&last)) };
+                (last, change)
+            }
+        };
+        shelf.changes.push_back(change);
+        while shelf.changes.len() > self.history {
+            if let Some(old) = shelf.changes.pop_front() {
+                shelf.forgotten = old.revision;
+            }
+        }
+        state.revision = revision;
+        drop(state);
+        self.revision.send_replace(revision);
+        Ok(written)
+    }
+
+    /// Forgets all history, so that every older resourceVersion is answered with 410.
+    pub(crate) fn compact(&self) {
+        let mut state = self.lock();
+        let now = state.revision;
+        for shelf in state.kinds.values_mut() {
+            shelf.changes.clear();
+            shelf.forgotten = now;
+        }
+    }
+
+    /// The object, if there is one.
+    pub(crate) fn find(&self, kind: &str, key: &Key) -> Option<Stored> {
+        self.lock().kinds.get(kind)?.objects.get(key).cloned()
+    }
+
+    /// Objects of a kind in order of namespace and name, in one namespace or all, with the revision of
+    /// the answer.
+    pub(crate) fn list(&self, kind: &str, namespace: Option<&str>) -> (u64, Vec<Stored>) {
+        let state = self.lock();
+        let objects = match (state.kinds.get(kind), namespace) {
+            (None, _) => Vec::new(),
+            (Some(shelf), None) => shelf.objects.values().cloned().collect(),
+            (Some(shelf), Some(namespace)) => shelf
+                .objects
+                .range((namespace.to_owned(), String::new())..)
+                .take_while(|((ns, _), _)| ns == namespace)
+                .map(|(_, stored)| stored.clone())
+                .collect(),
+        };
+        (state.revision, objects)
+    }
+
+    /// Changes of a kind after `revision` with the revision they lead to; `None` when some of them are
+    /// no longer kept.
+    pub(crate) fn changes_since(&self, kind: &str, revision: u64) -> Option<(u64, Vec<Change>)> {
+        let state = self.lock();
+        let now = state.revision;
+        let Some(shelf) = state.kinds.get(kind) else { return Some((now, Vec::new())) };
+        if revision < shelf.forgotten {
+            return None;
+        }
+        let start = shelf.changes.partition_point(|change| change.revision <= revision);
+        Some((now, shelf.changes.range(start..).cloned().collect()))
+    }
+
+    /// Kinds that ever had an object.
+    pub(crate) fn kinds(&self) -> Vec<String> {
+        self.lock().kinds.keys().cloned().collect()
+    }
+
+    /// The newest revision.
+    pub(crate) fn revision(&self) -> u64 {
+        self.lock().revision
+    }
+
+    /// Tells of every new revision.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
+        self.revision.subscribe()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// The key of an object.
+pub(crate) fn key_of(object: &Value) -> Key {
+    (object::namespace(object).to_owned(), object::name(object).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn named(name: &str) -> (Key, Value) {
+        ((String::new(), name.to_owned()), json!({ "metadata": { "name": name } }))
+    }
+
+    #[test]
+    fn a_commit_on_a_stale_revision_changes_nothing() {
+        let store = Store::new(10);
+        let (key, object) = named("a");
+        let written = store.commit("nodes", &key, None, Some(object.clone())).expect("creates");
+        assert_eq!(object::resource_version(&written), "2");
+        assert_eq!(store.commit("nodes", &key, None, Some(object.clone())), Err(Stale::Changed));
+        assert_eq!(store.commit("nodes", &key, Some(1), Some(object)), Err(Stale::Changed));
+        assert_eq!(store.revision(), 2);
+    }
+
+    #[test]
+    fn forgotten_changes_are_told_apart_from_none() {
+        let store = Store::new(2);
+        for name in ["a", "b", "c"] {
+            let (key, object) = named(name);
+            store.commit("nodes", &key, None, Some(object)).expect("creates");
+        }
+        assert!(store.changes_since("nodes", 1).is_none());
+        let (now, changes) = store.changes_since("nodes", 2).expect("kept");
+        assert_eq!((now, changes.len()), (4, 2));
+        assert_eq!(store.changes_since("pods", 1).expect("no such kind").1.len(), 0);
+    }
+}

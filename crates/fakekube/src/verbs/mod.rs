@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What requests to resources do.
+
+pub(crate) mod decode;
+pub(crate) mod delete;
+pub(crate) mod read;
+pub(crate) mod write;

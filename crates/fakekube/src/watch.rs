@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Watches: the present state if asked for, then every change, bookmarks in between.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use crate::api::Cluster;
+use crate::error::{ApiError, Result};
+use crate::kinds::Resource;
+use crate::object;
+use crate::request::{Request, Target};
+use crate::respond::{self, Answer, Form, accepted_form};
+use crate::selector::Selector;
+use crate::store::Change;
+use crate::verbs::read::{parse_revision, partial, presented};
+use crate::{random, table};
+
+/// Starts a watch; it ends when the client goes, the server stops or its time is up.
+pub(crate) fn start(
+    cluster: &Arc<Cluster>,
+    request: &Request,
+    resource: &Arc<Resource>,
+    target: &Target,
+) -> Result<Answer> {
+    let query = &request.query;
+    let form = accepted_form(request.header(header::ACCEPT))?;
+    let mut fields = query.text("fieldSelector").to_owned();
+    if let Some(name) = &target.name {
+        let comma = if fields.is_empty() { "" } else { "," };
+        fields.push_str(&format!("{comma}metadata.name={name}"));
+    }
+    let selector = Selector::parse(query.text("labelSelector"), &fields, resource)?;
+    let wanted = query.text("resourceVersion");
+    let revision = if wanted.is_empty() { 0 } else { parse_revision(wanted)? };
+    let bookmarks = query.flag("allowWatchBookmarks");
+    let initial = query.flag("sendInitialEvents");
+    if query.has("sendInitialEvents") && query.text("resourceVersionMatch") != "NotOlderThan" {
+        return Err(ApiError::bad_request(
+            "resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+        ));
+    }
+    // Without a limit of the client's, watches end after 30 to 60 minutes, spread so that clients do not
+    // return together.
+    let seconds = match query.number("timeoutSeconds")? {
+        Some(0) | None => 1800 + random::below(1800),
+        Some(seconds) => seconds,
+    };
+    let (lines, receiver) = mpsc::channel(64);
+    let watch = Watch {
+        cluster: Arc::clone(cluster),
+        resource: Arc::clone(resource),
+        namespace: target.namespace.clone(),
+        selector,
+        form,
+        include: query.text("includeObject").to_owned(),
+        revision,
+        replay: initial || (!query.has("sendInitialEvents") && revision == 0),
+        mark_initial: initial && bookmarks,
+        bookmarks,
+        deadline: Instant::now() + Duration::from_secs(seconds),
+        lines,
+    };
+    tokio::spawn(watch.run());
+    Ok(respond::stream(receiver))
+}
+
+struct Watch {
+    cluster: Arc<Cluster>,
+    resource: Arc<Resource>,
+    namespace: Option<String>,
+    selector: Selector,
+    form: Form,
+    include: String,
+    revision: u64,
+    replay: bool,
+    mark_initial: bool,
+    bookmarks: bool,
+    deadline: Instant,
+    lines: mpsc::Sender<Bytes>,
+}
+
+/// The client is gone.
+struct Gone;
+
+/// How often a bookmark is sent.
+const BOOKMARK: Duration = Duration::from_secs(30);
+
+impl Watch {
+    async fn run(mut self) {
+        // The error says only that nobody listens any more.
+        let _ = self.stream().await;
+    }
+
+    async fn stream(&mut self) -> std::result::Result<(), Gone> {
+        let mut news = self.cluster.store.subscribe();
+        if self.replay {
+            let (revision, objects) =
+                self.cluster.store.list(&self.resource.storage, self.namespace.as_deref());
+            for stored in objects {
+                if self.selector.matches(&stored.object) {
+                    self.send("ADDED", &stored.object).await?;
+                }
+            }
+            self.revision = revision;
+            if self.mark_initial {
+                self.bookmark(true).await?;
+            }
+        } else if self.revision == 0 {
+            self.revision = self.cluster.store.revision();
+        }
+        let mut next_bookmark = Instant::now() + BOOKMARK;
+        loop {
+            news.mark_unchanged();
+            let Some((now, changes)) =
+                self.cluster.store.changes_since(&self.resource.storage, self.revision)
+            else {
+                let (asked, now) = (self.revision, self.cluster.store.revision());
+                let error = ApiError::expired(format!("too old resource version: {asked} ({now})"));
+                return self.line("ERROR", &error.to_status()).await;
+            };
+            for change in &changes {
+                self.change(change).await?;
+            }
+            self.revision = self.revision.max(now);
+            tokio::select! {
+                // The sender lives in the cluster, which this watch keeps alive.
+                _ = news.changed() => {}
+                () = self.lines.closed() => return Err(Gone),
+                () = self.cluster.stop.cancelled() => return Ok(()),
+                () = tokio::time::sleep_until(self.deadline) => return Ok(()),
+                () = tokio::time::sleep_until(next_bookmark), if self.bookmarks => {
+                    self.bookmark(false).await?;
+                    next_bookmark = Instant::now() + BOOKMARK;
+                }
+            }
+        }
+    }
+
+    /// A change as this watch's selector sees it: an object may come into view and leave it.
+    async fn change(&self, change: &Change) -> std::result::Result<(), Gone> {
+        let in_view = |object: &Arc<Value>| {
+            self.namespace.as_deref().is_none_or(|namespace| object::namespace(object) == namespace)
+                && self.selector.matches(object)
+        };
+        let before = change.before.as_ref().is_some_and(in_view);
+        let after = change.after.as_ref().filter(|object| in_view(object));
+        match (before, after) {
+            (false, Some(object)) => self.send("ADDED", object).await,
+            (true, Some(object)) => self.send("MODIFIED", object).await,
+            (true, None) => {
+                let last = match (&change.last, &change.before) {
+                    (Some(last), _) => Arc::clone(last),
+                    // It left the view: shown as it last was in it, at the revision of the change.
+                    (None, Some(before)) => {
+                        let mut last = (**before).clone();
+                        let revision = change.revision.to_string();
+                        object::metadata_mut(&mut last).insert("resourceVersion".into(), revision.into());
+                        Arc::new(last)
+                    }
+                    (None, None) => return Ok(()),
+                };
+                self.send("DELETED", &last).await
+            }
+            (false, None) => Ok(()),
+        }
+    }
+
+    async fn send(&self, event: &str, object: &Value) -> std::result::Result<(), Gone> {
+        let object = presented(&self.resource, object);
+        let object = match self.form {
+            Form::Plain => object,
+            Form::Table => {
+                let metadata = json!({ "resourceVersion": object::resource_version(&object) });
+                table::render(&self.resource, &[object], metadata, &self.include)
+            }
+            Form::Metadata | Form::MetadataList => partial(object),
+        };
+        self.line(event, &object).await
+    }
+
+    async fn bookmark(&self, initial_end: bool) -> std::result::Result<(), Gone> {
+        let mut metadata = json!({ "resourceVersion": self.revision.to_string() });
+        if initial_end {
+            metadata["annotations"] = json!({ "k8s.io/initial-events-end": "true" });
+        }
+        let object = json!({
+            "kind": self.resource.kind, "apiVersion": self.resource.api_version(), "metadata": metadata,
+        });
+        let object = match self.form {
+            Form::Plain => object,
+            Form::Table => table::bookmark(&self.resource, object),
+            Form::Metadata | Form::MetadataList => partial(object),
+        };
+        self.line("BOOKMARK", &object).await
+    }
+
+    async fn line(&self, event: &str, object: &Value) -> std::result::Result<(), Gone> {
+        let mut line = json!({ "type": event, "object": object }).to_string();
+        line.push('\n');
+        // Lines wait for a slow client here; a client that does not read holds up nobody else.
+        tokio::select! {
+            sent = self.lines.send(line.into()) => sent.map_err(|_| Gone),
+            () = self.cluster.stop.cancelled() => Err(Gone),
+            () = tokio::time::sleep_until(self.deadline) => Err(Gone),
+        }
+    }
+}
