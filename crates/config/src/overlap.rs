@@ -20,6 +20,16 @@ pub(crate) struct Claim<'a> {
     pub(crate) former: Option<&'a [Prefix]>,
 }
 
+impl<'a> Claim<'a> {
+    fn blocks(&self, granted: Granted) -> Option<&'a [Prefix]> {
+        match granted {
+            Granted::Current => self.current,
+            Granted::Former => self.former,
+            Granted::Nothing => None,
+        }
+    }
+}
+
 /// Which version of a pool is in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Granted {
@@ -32,7 +42,53 @@ pub(crate) enum Granted {
 }
 
 /// Decides for every pool, in order of preference, which version is in force.
+///
+/// The outcome is at rest: with it as the past, the same wishes come to the same outcome.
 pub(crate) fn settle(claims: &[Claim<'_>]) -> Vec<Granted> {
+    let mut granted = settle_together(claims);
+    loop {
+        // A pool may have been refused for one that was refused itself later on. What is granted in its current
+        // version stays so, hence there are at most as many rounds as pools.
+        let before = granted.clone();
+        settle_singly(claims, &mut granted);
+        let past: Vec<Claim<'_>> = claims
+            .iter()
+            .zip(&granted)
+            .map(|(claim, granted)| Claim { current: claim.current, former: claim.blocks(*granted) })
+            .collect();
+        granted = settle_together(&past);
+        if granted == before {
+            return granted;
+        }
+    }
+}
+
+/// Grants the current version to every pool for which it is free now, one after the other.
+fn settle_singly(claims: &[Claim<'_>], granted: &mut [Granted]) {
+    let mut held = Blocks::default();
+    for (i, claim) in claims.iter().enumerate() {
+        held.insert(i, claim.blocks(granted[i]).unwrap_or_default());
+    }
+    let mut again = true;
+    while again {
+        again = false;
+        for (i, claim) in claims.iter().enumerate() {
+            let Some(wanted) = claim.current.filter(|_| granted[i] != Granted::Current) else { continue };
+            let own = claim.blocks(granted[i]).unwrap_or_default();
+            held.remove(own);
+            if held.conflict(wanted).is_none() {
+                held.insert(i, wanted);
+                granted[i] = Granted::Current;
+                again = true;
+            } else {
+                held.insert(i, own);
+            }
+        }
+    }
+}
+
+/// Lets all pools change at once, so that two may swap their addresses. One that wants what a pool keeps falls back.
+fn settle_together(claims: &[Claim<'_>]) -> Vec<Granted> {
     // Pools that stay with their last good version. Only ever grows, which bounds the loop.
     let mut kept: BTreeSet<usize> = (0..claims.len())
         .filter(|&i| {
@@ -158,6 +214,22 @@ mod tests {
             Claim { current: Some(&y), former: Some(&y) },
         ];
         assert_eq!(settle(&claims), [Granted::Nothing, Granted::Former, Granted::Current]);
+    }
+
+    #[test]
+    fn a_pool_is_not_refused_for_one_that_is_refused_itself() {
+        // The first wants everything, the second less than it had; the third keeps the first from it.
+        let (old_a, new_a) = (prefixes(&["10.0.0.0/25"]), prefixes(&["10.0.0.0/22"]));
+        let (old_b, new_b) = (prefixes(&["10.0.1.0/25"]), prefixes(&["10.0.1.0/26"]));
+        let c = prefixes(&["10.0.2.0/24"]);
+        let claims = [
+            Claim { current: Some(&new_a), former: Some(&old_a) },
+            Claim { current: Some(&new_b), former: Some(&old_b) },
+            Claim { current: Some(&c), former: Some(&c) },
+        ];
+        assert_eq!(settle(&claims), [Granted::Former, Granted::Current, Granted::Current]);
+        // Without the third, too: together both fall back, but alone the second need not.
+        assert_eq!(settle(&claims[..2]), [Granted::Former, Granted::Current]);
     }
 
     #[test]

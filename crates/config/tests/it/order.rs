@@ -95,7 +95,7 @@ proptest! {
     fn the_verdict_is_that_of_the_current_versions_whatever_the_past(before in pools(), after in pools()) {
         let past = evaluate(&resources(&before, 0), &LastGood::default());
         let current = Resources { communities: Vec::new(), ..resources(&after, 0) };
-        let verdict = evaluate(&current, &past.last_good).verdict;
+        let now = evaluate(&current, &past.last_good);
 
         let alone: Vec<_> = current
             .pools
@@ -106,7 +106,14 @@ proptest! {
         let every_one_is_good = alone.iter().all(|one| one.verdict.is_ok());
         let blocks: Vec<_> = alone.iter().flat_map(|one| one.config.pools.values()).flat_map(|p| p.blocks.clone()).collect();
         let overlap = (0..blocks.len()).any(|i| (0..i).any(|j| blocks[i].overlaps(&blocks[j])));
-        prop_assert_eq!(verdict.is_ok(), every_one_is_good && !overlap);
+        prop_assert_eq!(now.verdict.is_ok(), every_one_is_good && !overlap);
+
+        // And nothing is passed over in silence: what is not in force as it stands is named.
+        for (pool, one) in current.pools.iter().zip(&alone) {
+            let name = pool.metadata.name.as_deref().unwrap();
+            let in_force = one.verdict.is_ok() && now.config.pools.get(name) == one.config.pools.get(name);
+            prop_assert_eq!(!in_force, now.diagnostics.iter().any(|d| d.name == name), "{}", name);
+        }
     }
 }
 
