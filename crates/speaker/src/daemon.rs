@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use crate::excluded::{self, Excluded};
 use crate::gauges::Gauges;
 use crate::options::Options;
-use crate::trim;
+use crate::{trim, wire};
 
 /// Kinds that are watched; readiness waits for the first list of each.
 const KINDS: usize = 12;
@@ -34,7 +34,7 @@ const KINDS: usize = 12;
 /// When a port is taken, a certificate or the list of excluded interfaces does not work, or one of its tasks
 /// ends.
 pub async fn run(options: Options, client: Client, stop: CancellationToken) -> anyhow::Result<()> {
-    let _excluded = Excluded::read(Path::new(excluded::FILE))?;
+    let excluded = Excluded::read(Path::new(excluded::FILE))?;
     let metrics = Metrics::new()?;
     let gauges = Gauges::register(&metrics, options.node.clone())?;
     let readiness = Readiness::not_yet();
@@ -47,6 +47,7 @@ pub async fn run(options: Options, client: Client, stop: CancellationToken) -> a
         readiness.clone(),
         &mut tasks,
     )?;
+    let (wire, mut reports) = wire::start(options.node.clone(), excluded)?;
     tracing::info!("not starting fast dead node detection (memberlist), need ml-bindaddr / ml-labels config");
     tracing::info!("when memberlist is disabled, the speaker pods must run on all nodes");
     tracing::info!(op = "Run", "Starting Manager");
@@ -75,6 +76,7 @@ pub async fn run(options: Options, client: Client, stop: CancellationToken) -> a
             let _ = results.send(Input::Written { id, result });
         }),
         recorder: Recorder::start(client, "metallb-speaker"),
+        wire,
         metrics,
         gauges,
     };
@@ -88,6 +90,10 @@ pub async fn run(options: Options, client: Client, stop: CancellationToken) -> a
                     core.handle(clocks.read(), input);
                 }
             }
+            report = reports.recv() => match report {
+                Some(report) => core.handle(clocks.read(), Input::Wire(report)),
+                None => anyhow::bail!("the wire thread ended"),
+            },
             () = clocks.until(core.next_deadline()) => core.handle_timeout(clocks.read()),
             ended = tasks.join_next() => return Err(task_ended(ended)),
             () = &mut stopped => {
@@ -128,6 +134,7 @@ fn start_watches(
 struct Shell {
     writer: Writer<WriteId>,
     recorder: Recorder,
+    wire: wire::Handle,
     metrics: Metrics,
     gauges: Gauges,
 }
@@ -137,7 +144,8 @@ impl Shell {
         match effect {
             Effect::Write { id, request } => self.writer.send(id, request),
             Effect::Event(event) => self.recorder.record(event),
-            Effect::Plan(_) | Effect::Members(_) => {}
+            Effect::Plan(plan) => self.wire.set_plan(plan),
+            Effect::Members(members) => self.wire.set_members(members),
             Effect::Announced { service, ip, on } => self.gauges.announced(&service, ip, on),
             Effect::L2Counters { ip, counters } => self.gauges.counters(ip, counters),
             Effect::Configuration { loaded, stale } => {

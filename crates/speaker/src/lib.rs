@@ -16,6 +16,7 @@ mod excluded;
 mod gauges;
 mod options;
 mod trim;
+pub mod wire;
 
 use std::process::ExitCode;
 
