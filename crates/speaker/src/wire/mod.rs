@@ -14,6 +14,8 @@
 //! Decisions are [`ferrolb_speaker_core::wire::Wire`]'s; here is only I/O.
 
 mod ports;
+#[cfg(test)]
+mod tests;
 mod thread;
 
 use std::sync::Arc;

@@ -56,9 +56,16 @@ impl Ports {
             })
             .collect();
 
-        let before = self.open.len();
-        self.open.retain(|index, _| wanted.contains_key(index));
-        let mut changed = self.open.len() != before;
+        let mut changed = false;
+        self.open.retain(|index, port| {
+            let stays = wanted.contains_key(index);
+            if !stays {
+                changed = true;
+                let interface = &port.interface.name;
+                tracing::info!(event = "deleteARPResponder", %interface, "deleted ARP responder for interface");
+            }
+            stays
+        });
         self.failed.retain(|index, _| wanted.contains_key(index));
         for (index, port) in &mut self.open {
             let Some(interface) = wanted.remove(index) else { continue };

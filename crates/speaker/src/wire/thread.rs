@@ -34,6 +34,8 @@ pub(super) struct Thread {
     resync: Option<Time>,
     next_scan: Time,
     last_scan: Time,
+    /// Whether the interfaces were listed at all; before, nothing is decided.
+    told: bool,
     start: Instant,
 }
 
@@ -61,6 +63,7 @@ impl Thread {
             resync: None,
             next_scan: Time::ZERO,
             last_scan: Time::ZERO,
+            told: false,
             start: Instant::now(),
         })
     }
@@ -190,9 +193,8 @@ impl Thread {
     }
 
     fn scan(&mut self, now: Time) {
-        let first = self.last_scan == Time::ZERO;
         match self.ports.scan(now, &mut self.netlink, &self.poller) {
-            Ok(changed) if changed || first => self.tell_interfaces(now),
+            Ok(changed) if changed || !self.told => self.tell_interfaces(now),
             Ok(_) => {}
             Err(error) => tracing::error!(op = "getInterfaces", %error, "couldn't list interfaces"),
         }
@@ -205,6 +207,7 @@ impl Thread {
     }
 
     fn tell_interfaces(&mut self, now: Time) {
+        self.told = true;
         self.wire.handle(now, Input::Interfaces(&self.ports.interfaces()));
     }
 
