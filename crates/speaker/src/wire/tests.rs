@@ -31,7 +31,7 @@ const SHORT: Duration = Duration::from_millis(200);
 
 #[test]
 fn it_answers_and_announces_what_the_plan_gives_this_node_and_stops_with_it() {
-    let Some(mut bench) = Bench::new("it_answers_and_announces_what_the_plan_gives_this_node") else {
+    let Some(bench) = Bench::new("it_answers_and_announces_what_the_plan_gives_this_node") else {
         return;
     };
     let mut node = bench.node();
@@ -77,7 +77,7 @@ fn it_answers_and_announces_what_the_plan_gives_this_node_and_stops_with_it() {
 
 #[test]
 fn interfaces_that_change_come_or_go_are_noticed_at_once() {
-    let Some(mut bench) = Bench::new("interfaces_that_change_come_or_go_are_noticed_at_once") else { return };
+    let Some(bench) = Bench::new("interfaces_that_change_come_or_go_are_noticed_at_once") else { return };
     let mut node = bench.node();
     let mut prober = bench.prober("ens18");
     let mut listener = bench.listener("ens18");
@@ -122,7 +122,7 @@ fn interfaces_that_change_come_or_go_are_noticed_at_once() {
 
 #[test]
 fn an_excluded_interface_is_left_alone() {
-    let Some(mut bench) = Bench::new("an_excluded_interface_is_left_alone") else { return };
+    let Some(bench) = Bench::new("an_excluded_interface_is_left_alone") else { return };
     bench.cable("veth7", Mac([2, 0, 0, 0, 0, 0x51]), Mac([2, 0, 0, 0, 0, 0x22]));
     let mut node = bench.node();
     node.handle.set_members(Members::EveryNode);
@@ -134,7 +134,7 @@ fn an_excluded_interface_is_left_alone() {
 
 #[test]
 fn a_control_side_that_does_not_listen_delays_no_answer_and_gets_everything_later() {
-    let Some(mut bench) = Bench::new("a_control_side_that_does_not_listen_delays_no_answer") else { return };
+    let Some(bench) = Bench::new("a_control_side_that_does_not_listen_delays_no_answer") else { return };
     let mut node = bench.node();
     let mut prober = bench.prober("ens18");
     node.handle.set_members(Members::EveryNode);
@@ -170,13 +170,13 @@ impl Bench {
                 return None;
             }
         };
-        let mut bench = Self { asker, node };
+        let bench = Self { asker, node };
         bench.cable("ens18", ASKER_MAC, NODE_MAC);
         Some(bench)
     }
 
     /// Connects the two and waits until both ends are operational.
-    fn cable(&mut self, name: &str, asker: Mac, node: Mac) {
+    fn cable(&self, name: &str, asker: Mac, node: Mac) {
         let end = |namespace, mac| VethEnd { namespace, name, mac: Some(mac) };
         create_veth(end(&self.asker, asker), end(&self.node, node)).unwrap();
         for namespace in [&self.asker, &self.node] {
@@ -192,7 +192,7 @@ impl Bench {
         }
     }
 
-    fn node(&mut self) -> Node {
+    fn node(&self) -> Node {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "announcedInterfacesToExclude: ['^veth.*', '^br.*']\n").unwrap();
         let excluded = Excluded::read(file.path()).unwrap();
