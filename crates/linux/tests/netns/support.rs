@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Namespaces that vanish with the test, and the loud skip.
 
+use std::io::Write;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,8 @@ use ferrolb_net_types::{IfIndex, Mac};
 pub(crate) fn is_root(test: &str) -> bool {
     let root = nix::unistd::geteuid().is_root();
     if !root {
-        eprintln!("SKIPPED {test}: needs root (network namespaces)");
+        // Not eprintln, which the harness keeps to itself when a test passes.
+        let _ = writeln!(std::io::stderr(), "SKIPPED {test}: needs root (network namespaces)");
     }
     root
 }
