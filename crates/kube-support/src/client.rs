@@ -196,6 +196,15 @@ fn unreadable(path: &Path, origin: &'static str, error: &KubeconfigError) -> Cli
     }
 }
 
+/// What a request failed of, without the client's own words for the place where it failed.
+pub(crate) fn failure(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Service(error) => chain(error.as_ref()),
+        kube::Error::HyperError(error) => chain(error),
+        other => chain(other),
+    }
+}
+
 /// An error with its causes, without saying twice what a cause repeats.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();

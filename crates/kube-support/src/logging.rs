@@ -91,6 +91,10 @@ impl<W: Write> JsonLines<W> {
 
     /// Libraries are heard only when they warn: their words are not part of the log that users know.
     fn lets_through(&self, metadata: &Metadata<'_>) -> bool {
+        // The client reports each failed request by itself; whoever asked says it once, with its meaning.
+        if metadata.target().starts_with("kube_client") {
+            return false;
+        }
         let limit = self.level.filter();
         let ours = metadata.target().starts_with("ferrolb");
         *metadata.level() <= if ours { limit } else { limit.min(LevelFilter::WARN) }
@@ -273,8 +277,9 @@ mod tests {
     #[test]
     fn libraries_are_heard_only_when_they_warn() {
         let lines = lines(LogLevel::All, || {
-            tracing::info!(target: "kube_client::client", "requesting");
-            tracing::warn!(target: "kube_client::client", "failed");
+            tracing::info!(target: "hyper::proto", "requesting");
+            tracing::warn!(target: "hyper::proto", "failed");
+            tracing::error!(target: "kube_client::client::builder", "failed");
         });
         assert_eq!(lines.len(), 1);
     }

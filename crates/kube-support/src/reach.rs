@@ -5,24 +5,61 @@
 //! it wakes the others, so that the end of an outage is noticed once and not by each at its own time.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::Notify;
 
 /// A handle; clones are the same thing.
 #[derive(Clone, Debug, Default)]
 pub struct Reach {
-    notify: Arc<Notify>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    notify: Notify,
+    lost: AtomicBool,
 }
 
 impl Reach {
     /// The server answered just now.
     pub fn answered(&self) {
-        self.notify.notify_waiters();
+        if self.shared.lost.swap(false, Ordering::Relaxed) {
+            tracing::info!(op = "api", "the API server answers again");
+        }
+        self.shared.notify.notify_waiters();
     }
 
-    /// Ends when somebody else is answered after this call.
-    pub fn heard(&self) -> impl Future<Output = ()> + use<> {
-        // It listens from its creation on, not from the first poll: an answer in between counts.
-        Arc::clone(&self.notify).notified_owned()
+    /// Nothing came back. Said in the log once per outage.
+    pub fn lost(&self, error: &str) {
+        if !self.shared.lost.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                op = "api",
+                error,
+                "the API server cannot be reached, retrying; what is allocated and announced stays"
+            );
+        }
+    }
+
+    /// Ends when somebody is answered after this call.
+    pub async fn heard(&self) {
+        self.shared.notify.notified().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_answer_wakes_all_who_wait() {
+        let reach = Reach::default();
+        let other = reach.clone();
+        let waiting = futures::future::join(other.heard(), other.heard());
+        let answer = async {
+            tokio::task::yield_now().await;
+            reach.answered();
+        };
+        futures::future::join(waiting, answer).await;
     }
 }

@@ -14,7 +14,7 @@ use kube::Client;
 use kube::client::Body;
 use serde_json::Value;
 
-use crate::client::chain;
+use crate::client::failure;
 
 /// Why a request has no good answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -73,13 +73,14 @@ pub async fn send(
     let request =
         request.body(Body::from(bytes)).map_err(|error| RequestError::no_answer(error.to_string()))?;
     let exchange = async {
-        let response = client.send(request).await.map_err(|error| RequestError::no_answer(chain(&error)))?;
+        let response =
+            client.send(request).await.map_err(|error| RequestError::no_answer(failure(&error)))?;
         let code = response.status();
         let bytes = response
             .into_body()
             .collect()
             .await
-            .map_err(|error| RequestError::no_answer(chain(&error)))?
+            .map_err(|error| RequestError::no_answer(failure(&error)))?
             .to_bytes();
         if code.is_success() { Ok(bytes) } else { Err(RequestError::from_answer(code.as_u16(), &bytes)) }
     };

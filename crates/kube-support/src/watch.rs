@@ -24,7 +24,7 @@ use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
 use crate::backoff::{Backoff, between};
-use crate::client::chain;
+use crate::client::failure;
 use crate::reach::Reach;
 use crate::request::{RequestError, escape, send};
 
@@ -146,8 +146,7 @@ where
                 Err(Stop::Closed) => return,
                 Err(Stop::Expired) => cursor.version = None,
                 Err(Stop::Failed(error)) => {
-                    let heard = reach.heard();
-                    let longest = cursor.failed(&error, backoff.failures());
+                    let longest = cursor.failed(&error, backoff.failures(), &reach);
                     if cursor.counts_as_empty(&error)
                         && deliver(&mut take, Change::Reset(Vec::new())).await.is_err()
                     {
@@ -157,7 +156,7 @@ where
                     // When another watch gets through, there is no point in waiting on.
                     tokio::select! {
                         () = tokio::time::sleep(backoff.wait()) => {}
-                        () = heard, if error.code == 0 => {}
+                        () = reach.heard(), if error.code == 0 => {}
                     }
                 }
             }
@@ -296,7 +295,7 @@ where
             .map_err(|error| RequestError::no_answer(error.to_string()))?;
         let end = Instant::now() + time + GRACE;
         let late = |_| RequestError::no_answer("the watch went silent".to_owned());
-        let broken = |error: kube::Error| RequestError::no_answer(chain(&error));
+        let broken = |error: kube::Error| RequestError::no_answer(failure(&error));
         let response = timeout_at(end, client.send(request)).await.map_err(late)?.map_err(broken)?;
         let code = response.status();
         let mut body = response.into_body();
@@ -405,12 +404,17 @@ where
     }
 
     /// Says once what is wrong; gives the longest wait that fits it.
-    fn failed(&mut self, error: &RequestError, failures: u32) -> Duration {
+    fn failed(&mut self, error: &RequestError, failures: u32, reach: &Reach) -> Duration {
+        if error.code == 0 {
+            // A watch that broke is tried again at once; only what lasts is worth a line.
+            if failures > 0 {
+                reach.lost(&error.message);
+            }
+            return LONGEST_WAIT;
+        }
         let resource = K::plural(&()).into_owned();
         let complaint = (error.code, error.reason.clone());
-        // A watch that broke is tried again at once; only what lasts is worth a line.
-        let lasting = error.code != 0 || failures > 0;
-        if lasting && self.complaint.as_ref() != Some(&complaint) {
+        if self.complaint.as_ref() != Some(&complaint) {
             self.complaint = Some(complaint);
             let error_text = error.message.as_str();
             match error.code {

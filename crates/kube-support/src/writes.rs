@@ -157,6 +157,7 @@ fn note(
             error = error.message.as_str(),
             "write refused"
         ),
+        Err(error) if error.code == 0 => reach.lost(&error.message),
         Err(error) => {
             if complained.insert((request.resource, error.code)) {
                 tracing::warn!(
