@@ -114,12 +114,16 @@ pub(crate) async fn put(client: &Client, document: &Value) -> Result<()> {
     let context = || format!("put the {} {name} into the cluster", types.kind);
     match api.create(&PostParams::default(), &object).await {
         Err(kube::Error::Api(answer)) if answer.code == 409 => {
-            // The API server makes its own Service, with values of its own.
+            // The API server made its own Service, with values of its own.
             if types.kind == "Service" && name == "kubernetes" {
                 return Ok(());
             }
             api.patch(&name, &PatchParams::default(), &Patch::Merge(document)).await.with_context(context)?;
         }
+        // An API server that keeps this address for itself: the kube-proxy stand-in leads it there all the same.
+        Err(kube::Error::Api(answer))
+            if answer.code == 422 && types.kind == "Service" && name == "kubernetes" => {}
+        Err(kube::Error::Api(answer)) => return Err(anyhow::anyhow!(answer.message).context(context())),
         other => {
             other.with_context(context)?;
         }

@@ -9,10 +9,12 @@ mod health;
 mod port;
 mod rules;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt as _;
 
@@ -32,9 +34,9 @@ pub(crate) async fn run(view: View, topology: Topology) {
     view.clone()
         .on_every_change("kube-proxy", async || {
             let slices = view.slices.state();
-            let mut ports = Vec::new();
+            let mut ports = vec![api_port()];
             let mut wanted_checks = Vec::new();
-            for service in view.services.state() {
+            for service in view.services.state().into_iter().filter(|service| !is_api(service)) {
                 let own: Vec<&EndpointSlice> = slices
                     .iter()
                     .map(AsRef::as_ref)
@@ -43,15 +45,7 @@ pub(crate) async fn run(view: View, topology: Topology) {
                             && slice.labels().get("kubernetes.io/service-name") == Some(&service.name_any())
                     })
                     .collect();
-                let mut of_service = ServicePort::of(&service, &own);
-                if (service.namespace().as_deref(), service.name_any().as_str())
-                    == (Some("default"), "kubernetes")
-                {
-                    // Whatever address the API server gives itself: on the bench it is at this one.
-                    for port in &mut of_service {
-                        port.backends = api_server();
-                    }
-                }
+                let of_service = ServicePort::of(&service, &own);
                 wanted_checks.extend(health::Check::of(&service, &of_service));
                 ports.extend(of_service);
             }
@@ -83,10 +77,32 @@ pub(crate) async fn prepare(topology: &Topology) -> Result<()> {
     Ok(())
 }
 
-fn api_server() -> BTreeSet<Backend> {
-    let std::net::IpAddr::V4(address) = api_server::ADDRESS.ip() else { return BTreeSet::new() };
-    [Backend { address, port: api_server::ADDRESS.port(), node: Some(Host::Master1.name().to_owned()) }]
-        .into()
+/// Whether it is the API's own Service.
+fn is_api(service: &Service) -> bool {
+    (service.namespace().as_deref(), service.metadata.name.as_deref()) == (Some("default"), Some("kubernetes"))
+}
+
+/// The API's own Service. Whatever its server says of itself, on the bench it is at this address.
+fn api_port() -> ServicePort {
+    let backend = Backend {
+        address: Host::Master1.address(),
+        port: api_server::ADDRESS.port(),
+        node: Some(Host::Master1.name().to_owned()),
+    };
+    ServicePort {
+        namespace: "default".to_owned(),
+        service: "kubernetes".to_owned(),
+        name: "https".to_owned(),
+        protocol: Protocol::Tcp,
+        cluster_ip: Ipv4Addr::new(10, 96, 0, 1),
+        port: 443,
+        node_port: None,
+        load_balancer: Vec::new(),
+        local: false,
+        internal_local: false,
+        source_ranges: Vec::new(),
+        backends: [backend].into(),
+    }
 }
 
 async fn apply(topology: &Topology, host: Host, text: &str) -> Result<()> {
