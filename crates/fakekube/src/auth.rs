@@ -82,7 +82,12 @@ impl Credentials {
     }
 
     /// Makes a token for a user.
-    pub(crate) fn issue(&self, user: User, audiences: Vec<String>, lifetime: SignedDuration) -> (String, Timestamp) {
+    pub(crate) fn issue(
+        &self,
+        user: User,
+        audiences: Vec<String>,
+        lifetime: SignedDuration,
+    ) -> (String, Timestamp) {
         let now = Timestamp::now();
         let expires = now.checked_add(lifetime).unwrap_or(Timestamp::MAX);
         let audiences = if audiences.is_empty() { vec![AUDIENCE.to_owned()] } else { audiences };
@@ -120,7 +125,11 @@ impl Credentials {
     }
 
     /// Who sends a request with this client certificate and `Authorization` header.
-    pub(crate) fn authenticate(&self, certificate: Option<&[u8]>, authorization: Option<&str>) -> Result<User> {
+    pub(crate) fn authenticate(
+        &self,
+        certificate: Option<&[u8]>,
+        authorization: Option<&str>,
+    ) -> Result<User> {
         if let Some(certificate) = certificate {
             return self.lock().certificates.get(certificate).cloned().ok_or_else(ApiError::unauthorized);
         }

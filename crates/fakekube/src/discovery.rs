@@ -19,7 +19,9 @@ pub(crate) fn answer(cluster: &Cluster, request: &Request) -> Result<Answer> {
     let rows = cluster.registry.all();
     let parts: Vec<&str> = request.path.split('/').filter(|part| !part.is_empty()).collect();
     let aggregated = request.header(header::ACCEPT).split(',').any(|choice| {
-        choice.contains("as=APIGroupDiscoveryList") && choice.contains("v=v2") && !choice.contains("v=v2beta1")
+        choice.contains("as=APIGroupDiscoveryList")
+            && choice.contains("v=v2")
+            && !choice.contains("v=v2beta1")
     });
     let value = match parts.as_slice() {
         ["api"] if aggregated => return Ok(aggregate(&rows, |group| group.is_empty())),
@@ -211,7 +213,9 @@ fn aggregated_resource(row: &Resource) -> Value {
 
 fn paths(rows: &[Arc<Resource>]) -> Vec<String> {
     let mut paths: Vec<String> =
-        ["/api", "/apis", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version"].map(str::to_owned).to_vec();
+        ["/api", "/apis", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version"]
+            .map(str::to_owned)
+            .to_vec();
     for (name, versions) in groups(rows) {
         if name.is_empty() {
             paths.extend(versions.iter().map(|version| format!("/api/{version}")));

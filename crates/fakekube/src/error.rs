@@ -34,7 +34,11 @@ pub(crate) struct Named<'a> {
 
 impl Named<'_> {
     fn qualified(&self) -> String {
-        if self.group.is_empty() { self.resource.to_owned() } else { format!("{}.{}", self.resource, self.group) }
+        if self.group.is_empty() {
+            self.resource.to_owned()
+        } else {
+            format!("{}.{}", self.resource, self.group)
+        }
     }
 
     fn details(&self) -> Value {
@@ -154,12 +158,17 @@ impl ApiError {
 
     /// 422: the patch or the request cannot be carried out as written.
     pub(crate) fn unprocessable(message: impl Into<String>) -> Self {
-        Self::new(422, "Invalid", message)
+        Self { details: json!({}), ..Self::new(422, "Invalid", message) }
     }
 
     /// 429: a budget or limit does not allow it now.
     pub(crate) fn too_many_requests(message: impl Into<String>) -> Self {
         Self::new(429, "TooManyRequests", message)
+    }
+
+    /// 500 as the API server answers some client errors: a message without a reason.
+    pub(crate) fn unexplained(message: impl Into<String>) -> Self {
+        Self::new(500, "", message)
     }
 
     /// 500: something that should not happen.
@@ -175,9 +184,11 @@ impl ApiError {
             "metadata": {},
             "status": "Failure",
             "message": self.message,
-            "reason": self.reason,
             "code": self.code,
         });
+        if !self.reason.is_empty() {
+            status["reason"] = self.reason.into();
+        }
         if !self.details.is_null() {
             status["details"] = self.details.clone();
         }
@@ -281,7 +292,11 @@ impl FieldError {
     }
 
     /// A value that is none of `supported`.
-    pub(crate) fn not_supported(field: impl Into<String>, value: impl Into<Value>, supported: &[Value]) -> Self {
+    pub(crate) fn not_supported(
+        field: impl Into<String>,
+        value: impl Into<Value>,
+        supported: &[Value],
+    ) -> Self {
         let list = supported.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         Self {
             kind: FieldErrorKind::NotSupported,
@@ -299,6 +314,12 @@ impl FieldError {
     /// The field's path.
     pub(crate) fn field(&self) -> &str {
         &self.field
+    }
+
+    /// Whether the value is so wrong that rules over it cannot be evaluated.
+    pub(crate) const fn blocks_rules(&self) -> bool {
+        use FieldErrorKind::{NotSupported, Required, TooLong, TooMany, TypeInvalid};
+        matches!(self.kind, NotSupported | Required | TooLong | TooMany | TypeInvalid)
     }
 
     fn body(&self) -> String {

@@ -17,14 +17,16 @@ use serde_json::json;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-/// A client from the text of a kubeconfig.
+/// A client from the text of a kubeconfig, without retries of its own.
 pub async fn client(kubeconfig: &str) -> Result<Client, kube::Error> {
     let unusable = |error: kube::config::KubeconfigError| {
         kube::Error::Service(Box::new(std::io::Error::other(error.to_string())))
     };
     let kubeconfig = Kubeconfig::from_yaml(kubeconfig).map_err(unusable)?;
-    let config =
+    let mut config =
         Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(unusable)?;
+    // Whoever uses this client wants to see every refusal; what is to be tried again is decided there.
+    config.default_retry = false;
     Client::try_from(config)
 }
 
@@ -285,7 +287,10 @@ async fn carry_out(client: &Client, graph: &Graph, item: &Work) -> Result<(), ku
         }
         Work::Finalize(_) => {
             let mut live = api.get(&node.name).await?;
-            if live.data["spec"].get("finalizers").is_none_or(|held| held.as_array().is_none_or(Vec::is_empty)) {
+            if live.data["spec"]
+                .get("finalizers")
+                .is_none_or(|held| held.as_array().is_none_or(Vec::is_empty))
+            {
                 return Ok(());
             }
             live.data["spec"] = json!({});
@@ -314,7 +319,9 @@ async fn still_unowned(
     }
     let known = |owner: &str| graph.lock().nodes.get(owner).cloned();
     for owner in live.owner_references() {
-        if known(&owner.uid).is_some_and(|owner| owner.deleting && owner.finalizers.iter().any(|f| f == "foregroundDeletion")) {
+        if known(&owner.uid)
+            .is_some_and(|owner| owner.deleting && owner.finalizers.iter().any(|f| f == "foregroundDeletion"))
+        {
             continue;
         }
         let (group, version) = owner.api_version.split_once('/').unwrap_or(("", &owner.api_version));
@@ -338,14 +345,20 @@ async fn still_unowned(
 
 fn namespace_goes(graph: &Graph, namespace: &str) -> bool {
     graph.lock().nodes.values().any(|node| {
-        node.resource.kind == "Namespace" && node.resource.group.is_empty() && node.name == namespace && node.deleting
+        node.resource.kind == "Namespace"
+            && node.resource.group.is_empty()
+            && node.name == namespace
+            && node.deleting
     })
 }
 
 /// How a kind is reached, known from any object of it.
 fn resource_of(graph: &Graph, kind: &kube::core::GroupVersionKind) -> Option<(ApiResource, bool)> {
     let state = graph.lock();
-    let found = state.nodes.values().find(|node| node.resource.kind == kind.kind && node.resource.group == kind.group);
+    let found = state
+        .nodes
+        .values()
+        .find(|node| node.resource.kind == kind.kind && node.resource.group == kind.group);
     found.map(|node| (node.resource.clone(), node.namespaced))
 }
 
@@ -368,7 +381,10 @@ mod tests {
     }
 
     fn state(nodes: &[(&str, Node)]) -> State {
-        State { nodes: nodes.iter().map(|(uid, node)| ((*uid).to_owned(), node.clone())).collect(), ..State::default() }
+        State {
+            nodes: nodes.iter().map(|(uid, node)| ((*uid).to_owned(), node.clone())).collect(),
+            ..State::default()
+        }
     }
 
     #[test]

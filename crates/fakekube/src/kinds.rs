@@ -52,11 +52,6 @@ impl Resource {
         if self.group.is_empty() { self.plural.clone() } else { format!("{}.{}", self.plural, self.group) }
     }
 
-    /// Whether it is this built-in resource.
-    pub(crate) fn is(&self, group: &str, plural: &str) -> bool {
-        self.custom.is_none() && self.group == group && self.plural == plural
-    }
-
     /// Verbs of the resource itself, as discovery lists them.
     pub(crate) fn verbs(&self) -> &'static [&'static str] {
         if self.review {
@@ -69,11 +64,6 @@ impl Resource {
 /// `v1`, `apps/v1`.
 pub(crate) fn api_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
-}
-
-/// Group and version of an apiVersion.
-pub(crate) fn split_api_version(api_version: &str) -> (&str, &str) {
-    api_version.split_once('/').unwrap_or(("", api_version))
 }
 
 /// All served resources, and how they change.
@@ -95,19 +85,6 @@ impl Registry {
     /// The resource at this place in the path.
     pub(crate) fn find(&self, group: &str, version: &str, plural: &str) -> Option<Arc<Resource>> {
         self.read().get(&(group.to_owned(), version.to_owned(), plural.to_owned())).cloned()
-    }
-
-    /// The resource of a kind.
-    pub(crate) fn find_kind(&self, group: &str, version: &str, kind: &str) -> Option<Arc<Resource>> {
-        self.read()
-            .values()
-            .find(|row| row.group == group && row.version == version && row.kind == kind && !row.review)
-            .cloned()
-    }
-
-    /// Some served version of the resource stored there.
-    pub(crate) fn stored_as(&self, storage: &str) -> Option<Arc<Resource>> {
-        self.read().values().find(|row| row.storage == storage).cloned()
     }
 
     /// All rows in order of group, version and name.
@@ -232,14 +209,30 @@ const ROWS: &[Row] = &[
     Row::new("", "ConfigMap", "configmaps").short(&["cm"]),
     Row::new("", "Endpoints", "endpoints").short(&["ep"]),
     Row::new("", "Event", "events").short(&["ev"]),
-    Row::new("", "Namespace", "namespaces").short(&["ns"]).cluster().status().sub(&[("finalize", "Namespace")]),
+    Row::new("", "Namespace", "namespaces")
+        .short(&["ns"])
+        .cluster()
+        .status()
+        .sub(&[("finalize", "Namespace")]),
     Row::new("", "Node", "nodes").short(&["no"]).cluster().status(),
-    Row::new("", "Pod", "pods").short(&["po"]).in_all().status().sub(&[("eviction", "Eviction"), ("binding", "Binding")]),
+    Row::new("", "Pod", "pods")
+        .short(&["po"])
+        .in_all()
+        .status()
+        .sub(&[("eviction", "Eviction"), ("binding", "Binding")]),
     Row::new("", "Secret", "secrets"),
     Row::new("", "Service", "services").short(&["svc"]).in_all().status(),
     Row::new("", "ServiceAccount", "serviceaccounts").short(&["sa"]).sub(&[("token", "TokenRequest")]),
-    Row::new("admissionregistration.k8s.io", "ValidatingWebhookConfiguration", "validatingwebhookconfigurations").cluster(),
-    Row::new("apiextensions.k8s.io", "CustomResourceDefinition", "customresourcedefinitions").short(&["crd", "crds"]).cluster().status(),
+    Row::new(
+        "admissionregistration.k8s.io",
+        "ValidatingWebhookConfiguration",
+        "validatingwebhookconfigurations",
+    )
+    .cluster(),
+    Row::new("apiextensions.k8s.io", "CustomResourceDefinition", "customresourcedefinitions")
+        .short(&["crd", "crds"])
+        .cluster()
+        .status(),
     Row::new("apps", "DaemonSet", "daemonsets").short(&["ds"]).in_all().status(),
     Row::new("apps", "Deployment", "deployments").short(&["deploy"]).in_all().status(),
     Row::new("apps", "ReplicaSet", "replicasets").short(&["rs"]).in_all().status(),

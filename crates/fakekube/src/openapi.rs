@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! OpenAPI v3: schemas of everything served, and of the paths only what clients look for (that PATCH takes
+//! OpenAPI: schemas of everything served, and of the paths only what clients look for (that PATCH takes
 //! `fieldValidation` and `dryRun`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use bytes::Bytes;
+use http::header;
 use serde_json::{Map, Value, json};
 
 use crate::api::Cluster;
@@ -15,6 +17,9 @@ use crate::schema;
 
 /// Answers `/openapi/v3…`; `None` for other paths.
 pub(crate) fn answer(cluster: &Cluster, request: &Request) -> Option<Answer> {
+    if request.path == "/openapi/v2" {
+        return Some(version_2(request));
+    }
     let rest = request.path.strip_prefix("/openapi/v3")?;
     let rows = cluster.registry.all();
     let mut versions: BTreeMap<String, Vec<Arc<Resource>>> = BTreeMap::new();
@@ -37,6 +42,17 @@ pub(crate) fn answer(cluster: &Cluster, request: &Request) -> Option<Answer> {
     Some(respond::json(200, &document(versions.get(wanted)?)))
 }
 
+/// The old form, without schemas: kubectl asks for it about kinds that no group serves, and then says so.
+fn version_2(request: &Request) -> Answer {
+    const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+    if request.header(header::ACCEPT).contains("protobuf") {
+        // An empty message is a valid document.
+        return respond::typed(200, PROTOBUF, Bytes::new());
+    }
+    let info = json!({ "title": "Kubernetes", "version": "v1.33.0" });
+    respond::json(200, &json!({ "swagger": "2.0", "info": info, "paths": {}, "definitions": {} }))
+}
+
 fn document(rows: &[Arc<Resource>]) -> Value {
     let mut schemas = Map::new();
     let mut paths = Map::new();
@@ -45,7 +61,8 @@ fn document(rows: &[Arc<Resource>]) -> Value {
             (Some(custom), _) => {
                 let reversed = row.group.split('.').rev().collect::<Vec<_>>().join(".");
                 let name = format!("{reversed}.{}.{}", row.version, row.kind);
-                let published = schema::published(custom.raw_schema.clone(), &row.group, &row.version, &row.kind);
+                let published =
+                    schema::published(custom.raw_schema.clone(), &row.group, &row.version, &row.kind);
                 schemas.insert(name.clone(), published);
                 collect("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta", &mut schemas);
                 name
@@ -122,11 +139,14 @@ fn add_paths(row: &Resource, definition: &str, paths: &mut Map<String, Value>) {
         paths.insert(path, json!({ "post": operation("post", WRITE) }));
         return;
     }
-    paths.insert(format!("{path}/{{name}}"), json!({
-        "get": operation("get", &[]),
-        "put": operation("put", WRITE),
-        "patch": operation("patch", &["dryRun", "fieldManager", "fieldValidation", "force"]),
-        "delete": operation("delete", &["dryRun"]),
-    }));
+    paths.insert(
+        format!("{path}/{{name}}"),
+        json!({
+            "get": operation("get", &[]),
+            "put": operation("put", WRITE),
+            "patch": operation("patch", &["dryRun", "fieldManager", "fieldValidation", "force"]),
+            "delete": operation("delete", &["dryRun"]),
+        }),
+    );
     paths.insert(path, json!({ "get": operation("list", &[]), "post": operation("post", WRITE) }));
 }

@@ -2,10 +2,10 @@
 //! What a request asks for: path, query and headers, read once.
 
 use http::{HeaderMap, Method, header};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::auth::User;
-use crate::error::{ApiError, Result};
+use crate::error::{ApiError, FieldError, Result};
 
 /// A request to a resource, its body still raw.
 #[derive(Debug)]
@@ -54,10 +54,30 @@ impl Request {
         match self.query.text("dryRun") {
             "" => Ok(false),
             "All" => Ok(true),
-            other => Err(ApiError::bad_request(format!(
-                "invalid dryRun value {other:?}: supported values: \"All\""
-            ))),
+            other => Err(self.bad_option("dryRun", json!([other]), &["All".into()])),
         }
+    }
+
+    /// What the client wants to know about unknown fields: `Ignore`, `Warn` or `Strict`, "" where it does not
+    /// say.
+    pub(crate) fn field_validation(&self) -> Result<&str> {
+        match self.query.text("fieldValidation") {
+            known @ ("" | "Ignore" | "Warn" | "Strict") => Ok(known),
+            other => {
+                let known = ["Ignore".into(), "Warn".into(), "Strict".into()];
+                Err(self.bad_option("fieldValidation", other.into(), &known))
+            }
+        }
+    }
+
+    fn bad_option(&self, key: &str, value: Value, known: &[Value]) -> ApiError {
+        let kind = match self.method.as_str() {
+            "POST" => "CreateOptions",
+            "PUT" => "UpdateOptions",
+            "PATCH" => "PatchOptions",
+            _ => "DeleteOptions",
+        };
+        ApiError::invalid("meta.k8s.io", kind, "", &[FieldError::not_supported(key, value, known)])
     }
 
     /// The body as an object.
@@ -83,7 +103,9 @@ impl Request {
 /// Reads JSON, or YAML where that is what the client said.
 pub(crate) fn parse_body(body: &[u8], yaml: bool) -> Result<Value> {
     let malformed = |error: String| {
-        ApiError::bad_request(format!("the object provided is unrecognized: couldn't get version/kind; parse error: {error}"))
+        ApiError::bad_request(format!(
+            "the object provided is unrecognized: couldn't get version/kind; parse error: {error}"
+        ))
     };
     let json = serde_json::from_slice::<Value>(body);
     let value = match json {
@@ -187,8 +209,11 @@ pub(crate) struct Target {
 impl Target {
     /// Reads `/api/v1/…` or `/apis/GROUP/VERSION/…`; `None` for any other path.
     pub(crate) fn parse(path: &str) -> Option<Self> {
-        let decoded: Vec<String> =
-            path.split('/').filter(|part| !part.is_empty()).map(|part| decode(&part.replace('+', "%2B"))).collect();
+        let decoded: Vec<String> = path
+            .split('/')
+            .filter(|part| !part.is_empty())
+            .map(|part| decode(&part.replace('+', "%2B")))
+            .collect();
         let parts: Vec<&str> = decoded.iter().map(String::as_str).collect();
         let (group, version, rest) = match parts.as_slice() {
             ["api", version, rest @ ..] => ("", *version, rest),
@@ -199,7 +224,7 @@ impl Target {
         let rest = match rest {
             // `/namespaces/x/status` and `/namespaces/x/finalize` are the Namespace's own subresources.
             ["namespaces", namespace, tail @ ..]
-                if !tail.is_empty() && !(group.is_empty() && matches!(tail, ["status" | "finalize"])) =>
+                if !(tail.is_empty() || group.is_empty() && matches!(tail, ["status" | "finalize"])) =>
             {
                 target.namespace = Some((*namespace).to_owned());
                 tail
@@ -231,7 +256,14 @@ mod tests {
     fn paths_are_read_as_the_api_server_reads_them() {
         let target = |path| {
             Target::parse(path).map(|t| {
-                (t.group, t.version, t.plural, t.namespace.unwrap_or_default(), t.name.unwrap_or_default(), t.subresource.unwrap_or_default())
+                (
+                    t.group,
+                    t.version,
+                    t.plural,
+                    t.namespace.unwrap_or_default(),
+                    t.name.unwrap_or_default(),
+                    t.subresource.unwrap_or_default(),
+                )
             })
         };
         let t = |g: &str, v: &str, p: &str, ns: &str, n: &str, s: &str| {
@@ -241,7 +273,10 @@ mod tests {
         assert_eq!(target("/api/v1/namespaces/a"), t("", "v1", "namespaces", "", "a", ""));
         assert_eq!(target("/api/v1/namespaces/a/status"), t("", "v1", "namespaces", "", "a", "status"));
         assert_eq!(target("/api/v1/namespaces/a/pods"), t("", "v1", "pods", "a", "", ""));
-        assert_eq!(target("/apis/apps/v1/namespaces/a/deployments/d/status"), t("apps", "v1", "deployments", "a", "d", "status"));
+        assert_eq!(
+            target("/apis/apps/v1/namespaces/a/deployments/d/status"),
+            t("apps", "v1", "deployments", "a", "d", "status")
+        );
         assert_eq!(target("/apis/apps/v1"), None);
         assert_eq!(target("/healthz"), None);
     }

@@ -35,7 +35,9 @@ impl Body for Content {
     ) -> Poll<Option<std::result::Result<Frame<Bytes>, Infallible>>> {
         match self.get_mut() {
             Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
-            Self::Stream(lines) => lines.poll_recv(context).map(|line| line.map(|bytes| Ok(Frame::data(bytes)))),
+            Self::Stream(lines) => {
+                lines.poll_recv(context).map(|line| line.map(|bytes| Ok(Frame::data(bytes))))
+            }
         }
     }
 

@@ -30,7 +30,7 @@ pub(crate) fn answer(cluster: &Cluster, request: &Request, resource: &Resource) 
                 Some((user, audiences)) => {
                     json!({ "authenticated": true, "user": user.to_json(), "audiences": audiences })
                 }
-                None => json!({ "user": {}, "error": "[invalid bearer token, Token has been invalidated]" }),
+                None => json!({ "user": {}, "error": "invalid bearer token" }),
             }
         }
         "SubjectAccessReview" | "SelfSubjectAccessReview" => {

@@ -99,6 +99,7 @@ pub(crate) struct Limits {
 
 impl Schema {
     /// Reads a structural schema (a JSONSchemaProps value) that has no references.
+    #[cfg(test)]
     pub(crate) fn structural(value: &Value) -> Arc<Self> {
         Arc::new(read(value, &mut |_| Arc::new(Self::default())))
     }
@@ -118,29 +119,23 @@ impl Schema {
     pub(crate) fn member(&self, key: &str) -> Option<&Arc<Self>> {
         self.properties.get(key).or(self.additional.as_ref())
     }
-
-    /// Whether this is a map (free keys) and no struct (named fields).
-    pub(crate) fn is_map(&self) -> bool {
-        self.properties.is_empty() && self.additional.is_some()
-    }
 }
 
 /// Shape of `metadata`.
 pub(crate) fn object_meta() -> &'static Arc<Schema> {
-    static META: LazyLock<Arc<Schema>> = LazyLock::new(|| {
-        built_in("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta").unwrap_or_default()
-    });
+    static META: LazyLock<Arc<Schema>> =
+        LazyLock::new(|| built_in("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta").unwrap_or_default());
     &META
 }
 
 /// Shape of a definition of the bundled document.
 pub(crate) fn built_in(definition: &str) -> Option<Arc<Schema>> {
-    DOCUMENT.1.get(definition).cloned()
+    DOCUMENT.schemas.get(definition).cloned()
 }
 
 /// The bundled document: definition name to OpenAPI schema.
 pub(crate) fn document() -> &'static BTreeMap<String, Value> {
-    &DOCUMENT.0
+    &DOCUMENT.definitions
 }
 
 /// Name of the definition of a built-in kind.
@@ -157,17 +152,22 @@ pub(crate) fn definition_of(group: &str, version: &str, kind: &str) -> Option<&'
     })
 }
 
-static DOCUMENT: LazyLock<(BTreeMap<String, Value>, HashMap<String, Arc<Schema>>)> = LazyLock::new(|| {
-    let mut document: BTreeMap<String, Value> = serde_json::from_str(include_str!("../data/openapi.json"))
+struct Document {
+    definitions: BTreeMap<String, Value>,
+    schemas: HashMap<String, Arc<Schema>>,
+}
+
+static DOCUMENT: LazyLock<Document> = LazyLock::new(|| {
+    let mut definitions: BTreeMap<String, Value> = serde_json::from_str(include_str!("../data/openapi.json"))
         .expect("the bundled OpenAPI document is valid JSON; a test reads all of it");
     let extra: BTreeMap<String, Value> = serde_json::from_str(include_str!("../data/apiextensions.json"))
         .expect("the bundled OpenAPI document is valid JSON; a test reads all of it");
-    document.extend(extra);
+    definitions.extend(extra);
     let mut schemas = HashMap::new();
-    for name in document.keys() {
-        resolve(name, &document, &mut schemas, &mut Vec::new());
+    for name in definitions.keys() {
+        resolve(name, &definitions, &mut schemas, &mut Vec::new());
     }
-    (document, schemas)
+    Document { definitions, schemas }
 });
 
 fn resolve(
@@ -283,8 +283,7 @@ pub(crate) fn published(mut schema: Value, group: &str, version: &str, kind: &st
     if !schema.is_object() {
         schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
     }
-    schema["x-kubernetes-group-version-kind"] =
-        json!([{ "group": group, "version": version, "kind": kind }]);
+    schema["x-kubernetes-group-version-kind"] = json!([{ "group": group, "version": version, "kind": kind }]);
     let meta = "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
     if let Some(Value::Object(properties)) = schema.get_mut("properties") {
         properties.insert("metadata".into(), json!({ "$ref": meta }));

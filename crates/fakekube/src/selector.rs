@@ -142,7 +142,8 @@ fn selectable(resource: &Resource, field: &str) -> bool {
 }
 
 fn parse_labels(input: &str) -> Result<Vec<(String, Requirement)>> {
-    let fail = |part: &str| ApiError::bad_request(format!("unable to parse requirement: {part:?} in {input:?}"));
+    let fail =
+        |part: &str| ApiError::bad_request(format!("unable to parse requirement: {part:?} in {input:?}"));
     let mut requirements = Vec::new();
     for part in split_outside_parentheses(input) {
         let part = part.trim();
@@ -188,8 +189,7 @@ fn parse_fields(input: &str) -> Result<Vec<(String, Requirement)>> {
         } else if let Some((field, value)) = part.split_once("==").or_else(|| part.split_once('=')) {
             (field, Requirement::In(vec![value.to_owned()]))
         } else {
-            let message =
-                format!("invalid selector: {input:?}; can't understand {part:?}");
+            let message = format!("invalid selector: {input:?}; can't understand {part:?}");
             return Err(ApiError::bad_request(message));
         };
         requirements.push((field.trim().to_owned(), requirement));

@@ -139,8 +139,7 @@ impl Server {
 
         let admin = authority.client("admin", &["system:masters"])?;
         cluster.credentials.add_certificate(admin.der.clone(), User::new("admin", &["system:masters"]));
-        let kubeconfig =
-            kubeconfig(reachable, authority.pem(), &admin.certificate_pem, &admin.key_pem);
+        let kubeconfig = kubeconfig(reachable, authority.pem(), &admin.certificate_pem, &admin.key_pem);
         if let Some(dir) = &options.dir {
             let write = |name: &str, text: &str| {
                 let path = dir.join(name);

@@ -94,8 +94,7 @@ impl Store {
                 metadata_mut(&mut object).insert("resourceVersion".into(), revision.to_string().into());
                 let object = Arc::new(object);
                 shelf.objects.insert(key.clone(), Stored { revision, object: Arc::clone(&object) });
-                let change =
-                    Change { revision, before, after: Some(Arc::clone(&object)), last: None };
+                let change = Change { revision, before, after: Some(Arc::clone(&object)), last: None };
                 (object, change)
             }
             None => {
@@ -164,11 +163,6 @@ impl Store {
         }
         let start = shelf.changes.partition_point(|change| change.revision <= revision);
         Some((now, shelf.changes.range(start..).cloned().collect()))
-    }
-
-    /// Kinds that ever had an object.
-    pub(crate) fn kinds(&self) -> Vec<String> {
-        self.lock().kinds.keys().cloned().collect()
     }
 
     /// The newest revision.

@@ -20,16 +20,9 @@ pub(crate) fn secret_defaults(secret: &mut Value) {
     }
 }
 
-/// An immutable Secret or ConfigMap stays as it is; a Secret's type never changes; its data is base64.
+/// An immutable Secret or ConfigMap stays as it is; a Secret's type never changes.
 pub(crate) fn immutable_errors(old: Option<&Value>, new: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    if text(new, &["kind"]) == "Secret" {
-        for (key, value) in at(new, &["data"]).and_then(Value::as_object).into_iter().flatten() {
-            if STANDARD.decode(value.as_str().unwrap_or_default()).is_err() {
-                errors.push(FieldError::invalid(format!("data[{key}]"), "<secret>", "must be base64"));
-            }
-        }
-    }
     let Some(old) = old else { return errors };
     if text(new, &["kind"]) == "Secret" && old.get("type") != new.get("type") {
         errors.push(FieldError::invalid("type", new["type"].clone(), "field is immutable"));
@@ -99,7 +92,11 @@ pub(crate) fn lease_errors(lease: &Value) -> Vec<FieldError> {
     if let Some(count) = at(lease, &["spec", "leaseTransitions"]).and_then(Value::as_i64)
         && count < 0
     {
-        errors.push(FieldError::invalid("spec.leaseTransitions", count, "must be greater than or equal to 0"));
+        errors.push(FieldError::invalid(
+            "spec.leaseTransitions",
+            count,
+            "must be greater than or equal to 0",
+        ));
     }
     errors
 }

@@ -34,7 +34,10 @@ pub(crate) fn to_events_group(event: &Value) -> Value {
     event
 }
 
-fn rename(event: &Value, direction: fn((&'static str, &'static str)) -> (&'static str, &'static str)) -> Value {
+fn rename(
+    event: &Value,
+    direction: fn((&'static str, &'static str)) -> (&'static str, &'static str),
+) -> Value {
     let mut renamed = Map::new();
     for (key, value) in event.as_object().into_iter().flatten() {
         let pair = NAMES.iter().map(|&pair| direction(pair)).find(|(from, _)| from == key);

@@ -14,10 +14,12 @@ static SUBDOMAIN: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")
         .expect("a constant pattern; a test uses it")
 });
-static LABEL_1123: LazyLock<Regex> =
-    LazyLock::new(|| Regex::new(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$").expect("a constant pattern; a test uses it"));
-static LABEL_1035: LazyLock<Regex> =
-    LazyLock::new(|| Regex::new(r"^[a-z]([-a-z0-9]*[a-z0-9])?$").expect("a constant pattern; a test uses it"));
+static LABEL_1123: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$").expect("a constant pattern; a test uses it")
+});
+static LABEL_1035: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"^[a-z]([-a-z0-9]*[a-z0-9])?$").expect("a constant pattern; a test uses it")
+});
 static WORD: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"^([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]$").expect("a constant pattern; a test uses it")
 });
@@ -43,7 +45,9 @@ pub(crate) fn errors(resource: &Resource, object: &Value) -> Vec<FieldError> {
         }
     }
     let mut size = 0;
-    for (key, value) in at(object, &["metadata", "annotations"]).and_then(Value::as_object).into_iter().flatten() {
+    for (key, value) in
+        at(object, &["metadata", "annotations"]).and_then(Value::as_object).into_iter().flatten()
+    {
         key_errors("metadata.annotations", &key.to_lowercase(), &mut errors);
         size += key.len() + value.as_str().map_or(0, str::len);
     }
@@ -67,7 +71,11 @@ pub(crate) fn errors(resource: &Resource, object: &Value) -> Vec<FieldError> {
         for key in ["apiVersion", "kind", "name", "uid"] {
             if text(owner, &[key]).is_empty() {
                 let field = format!("metadata.ownerReferences[{i}].{key}");
-                let detail = if key == "apiVersion" { "version must not be empty".to_owned() } else { format!("{key} must not be empty") };
+                let detail = if key == "apiVersion" {
+                    "version must not be empty".to_owned()
+                } else {
+                    format!("{key} must not be empty")
+                };
                 errors.push(FieldError::invalid(field, "", detail));
             }
         }
@@ -89,15 +97,21 @@ fn name_errors(resource: &Resource, name: &str, errors: &mut Vec<FieldError>) {
         return;
     }
     let (fits, text, limit) = match (resource.group.as_str(), resource.plural.as_str()) {
-        ("rbac.authorization.k8s.io", _) => {
-            (!matches!(name, "." | "..") && !name.contains(['/', '%']), "may not contain '/' or '%'", usize::MAX)
-        }
+        ("rbac.authorization.k8s.io", _) => (
+            !matches!(name, "." | "..") && !name.contains(['/', '%']),
+            "may not contain '/' or '%'",
+            usize::MAX,
+        ),
         ("", "namespaces") => (LABEL_1123.is_match(name), LABEL_1123_TEXT, 63),
         ("", "services") => (LABEL_1035.is_match(name), LABEL_1035_TEXT, 63),
         _ => (SUBDOMAIN.is_match(name), SUBDOMAIN_TEXT, 253),
     };
     if name.len() > limit {
-        errors.push(FieldError::invalid("metadata.name", name, format!("must be no more than {limit} bytes")));
+        errors.push(FieldError::invalid(
+            "metadata.name",
+            name,
+            format!("must be no more than {limit} bytes"),
+        ));
     }
     if !fits {
         errors.push(FieldError::invalid("metadata.name", name, text));

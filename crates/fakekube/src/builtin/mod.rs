@@ -15,7 +15,7 @@ use crate::api::Cluster;
 use crate::builtin::service::Reservation;
 use crate::crd::definition;
 use crate::error::{FieldError, Result};
-use crate::kinds::{CRDS, NAMESPACES, Resource, SERVICES};
+use crate::kinds::{Resource, SERVICES};
 use crate::object::{self, at, carry, child_mut, metadata_mut, object_mut, text};
 
 /// Fills in defaults, as decoding does in a real server: on every write.
@@ -42,8 +42,7 @@ pub(crate) fn defaults(resource: &Resource, object: &mut Value) {
 
 /// What a new object starts with, whatever its creator said.
 pub(crate) fn prepare_create(resource: &Resource, object: &mut Value) {
-    if let Some(custom) = &resource.custom {
-        let _ = custom;
+    if resource.custom.is_some() {
         if resource.status {
             object_mut(object).remove("status");
         }
@@ -101,16 +100,20 @@ pub(crate) fn allocate<'a>(
     subresource: &str,
     old: Option<&Value>,
     new: &mut Value,
-    dry_run: &bool,
 ) -> Result<Reservation<'a>> {
     if resource.storage != SERVICES || !subresource.is_empty() {
         return Ok(Reservation::none(&cluster.services));
     }
-    cluster.services.allocate(old, new, *dry_run)
+    cluster.services.allocate(old, new)
 }
 
 /// What is wrong with an object.
-pub(crate) fn validate(resource: &Resource, subresource: &str, old: Option<&Value>, new: &Value) -> Vec<FieldError> {
+pub(crate) fn validate(
+    resource: &Resource,
+    subresource: &str,
+    old: Option<&Value>,
+    new: &Value,
+) -> Vec<FieldError> {
     if resource.custom.is_some() {
         return Vec::new();
     }
@@ -129,7 +132,12 @@ pub(crate) fn validate(resource: &Resource, subresource: &str, old: Option<&Valu
 }
 
 /// What follows from a stored change.
-pub(crate) fn committed(cluster: &Arc<Cluster>, resource: &Resource, old: Option<&Value>, new: Option<&Value>) {
+pub(crate) fn committed(
+    cluster: &Arc<Cluster>,
+    resource: &Resource,
+    old: Option<&Value>,
+    new: Option<&Value>,
+) {
     if resource.storage == SERVICES {
         cluster.services.settle(old, new);
     }
@@ -138,7 +146,6 @@ pub(crate) fn committed(cluster: &Arc<Cluster>, resource: &Resource, old: Option
     {
         cluster.credentials.revoke(object::uid(old));
     }
-    debug_assert!(resource.storage != NAMESPACES || resource.storage != CRDS);
 }
 
 /// Sets a text member where there is none.

@@ -27,7 +27,8 @@ fn spec_defaults(spec: &mut Value) {
             default_text(container, "terminationMessagePolicy", "File");
             default_value(container, "resources", json!({}));
             let image = text(container, &["image"]).to_owned();
-            let tag = image.rsplit('/').next().and_then(|last| last.split_once(':')).map(|(_, tag)| tag.to_owned());
+            let tag =
+                image.rsplit('/').next().and_then(|last| last.split_once(':')).map(|(_, tag)| tag.to_owned());
             let latest = !image.contains('@') && tag.is_none_or(|tag| tag == "latest");
             default_text(container, "imagePullPolicy", if latest { "Always" } else { "IfNotPresent" });
             if let Some(Value::Array(ports)) = container.get_mut("ports") {

@@ -26,6 +26,11 @@ impl Rules {
         Self { compiled }
     }
 
+    /// Whether there is any rule.
+    pub(crate) const fn any(&self) -> bool {
+        self.compiled.is_some()
+    }
+
     /// Rules of the schema that do not compile, as text.
     pub(crate) fn compile_errors(schema: &Value) -> Vec<String> {
         if !has_rules(schema) {
@@ -42,7 +47,8 @@ impl Rules {
             .into_iter()
             .map(|error| {
                 let path = error.field_path.clone();
-                let value = shown(new, &path);
+                // A real server shows scalars only.
+                let value = shown(new, &path).filter(|value| !value.is_object() && !value.is_array());
                 let message = match error.kind {
                     ErrorKind::ValidationFailure => error.message.clone(),
                     _ => format!("rule: {}: {}", error.rule, error.message),
@@ -74,9 +80,7 @@ fn shown(object: &Value, path: &str) -> Option<Value> {
 
 fn has_rules(schema: &Value) -> bool {
     match schema {
-        Value::Object(map) => {
-            map.contains_key("x-kubernetes-validations") || map.values().any(has_rules)
-        }
+        Value::Object(map) => map.contains_key("x-kubernetes-validations") || map.values().any(has_rules),
         Value::Array(items) => items.iter().any(has_rules),
         _ => false,
     }

@@ -118,21 +118,30 @@ pub(crate) fn errors(old: Option<&Value>, new: &Value) -> Vec<FieldError> {
         let path = format!("spec.versions[{i}]");
         let name = text(version, &["name"]);
         if !crate::builtin::metadata::is_label(name) || !names.insert(name) {
-            errors.push(FieldError::invalid(format!("{path}.name"), name, "must be a label, each version once"));
+            errors.push(FieldError::invalid(
+                format!("{path}.name"),
+                name,
+                "must be a label, each version once",
+            ));
         }
         if !matches!(at(version, &["subresources", "scale"]), None | Some(Value::Null)) {
             let detail = "the scale subresource is not supported by this server";
             errors.push(FieldError::forbidden(format!("{path}.subresources.scale"), detail));
         }
         match at(version, &["schema", "openAPIV3Schema"]) {
-            None => errors.push(FieldError::required(format!("{path}.schema.openAPIV3Schema"), "schemas are required")),
+            None => errors
+                .push(FieldError::required(format!("{path}.schema.openAPIV3Schema"), "schemas are required")),
             Some(schema) => schema_errors(&format!("{path}.schema.openAPIV3Schema"), schema, &mut errors),
         }
     }
     if let Some(old) = old {
         for key in ["group", "scope"] {
             if old["spec"].get(key) != spec.get(key) {
-                errors.push(FieldError::invalid(format!("spec.{key}"), spec[key].clone(), "field is immutable"));
+                errors.push(FieldError::invalid(
+                    format!("spec.{key}"),
+                    spec[key].clone(),
+                    "field is immutable",
+                ));
             }
         }
         for key in ["plural", "kind"] {
@@ -161,7 +170,11 @@ pub(crate) fn errors(old: Option<&Value>, new: &Value) -> Vec<FieldError> {
 
 fn schema_errors(path: &str, schema: &Value, errors: &mut Vec<FieldError>) {
     if text(schema, &["type"]) != "object" {
-        errors.push(FieldError::invalid(format!("{path}.type"), schema["type"].clone(), "must be object at the root"));
+        errors.push(FieldError::invalid(
+            format!("{path}.type"),
+            schema["type"].clone(),
+            "must be object at the root",
+        ));
     }
     structural(path, schema, errors);
     for error in Rules::compile_errors(schema) {
@@ -177,19 +190,29 @@ fn structural(path: &str, schema: &Value, errors: &mut Vec<FieldError>) {
     let flag = |key: &str| schema.get(key) == Some(&Value::Bool(true));
     let free = flag("x-kubernetes-preserve-unknown-fields") || flag("x-kubernetes-int-or-string");
     if text(schema, &["type"]).is_empty() && !free {
-        errors.push(FieldError::required(format!("{path}.type"), "must not be empty for specified object fields"));
+        errors.push(FieldError::required(
+            format!("{path}.type"),
+            "must not be empty for specified object fields",
+        ));
     }
     if let Some(pattern) = schema.get("pattern").and_then(Value::as_str)
         && let Err(error) = regex::Regex::new(pattern)
     {
-        errors.push(FieldError::invalid(format!("{path}.pattern"), pattern, format!("must be a valid regular expression: {error}")));
+        errors.push(FieldError::invalid(
+            format!("{path}.pattern"),
+            pattern,
+            format!("must be a valid regular expression: {error}"),
+        ));
     }
     for (key, property) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
         structural(&format!("{path}.properties[{key}]"), property, errors);
     }
     match schema.get("items") {
         Some(items @ Value::Object(_)) => structural(&format!("{path}.items"), items, errors),
-        Some(_) => errors.push(FieldError::forbidden(format!("{path}.items"), "items must be a schema object and not an array")),
+        Some(_) => errors.push(FieldError::forbidden(
+            format!("{path}.items"),
+            "items must be a schema object and not an array",
+        )),
         None if text(schema, &["type"]) == "array" => {
             errors.push(FieldError::required(format!("{path}.items"), "must be specified"));
         }
@@ -235,7 +258,9 @@ mod tests {
         };
         assert_eq!(bad(|d| d["metadata"]["name"] = "x".into()), ["metadata.name"]);
         assert_eq!(bad(|d| d["spec"]["versions"][0]["storage"] = false.into()), ["spec.versions"]);
-        let schema = |d: &mut Value| d["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["x"] = json!({});
+        let schema = |d: &mut Value| {
+            d["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["x"] = json!({})
+        };
         assert_eq!(bad(schema), ["spec.versions[0].schema.openAPIV3Schema.properties[x].type"]);
     }
 }

@@ -37,11 +37,20 @@ impl CustomVersion {
     pub(crate) fn validate(&self, new: &Value, old: Option<&Value>, subresource: &str) -> Vec<FieldError> {
         // Errors that an update does not touch are left alone, so that objects older than a rule stay usable.
         let mut errors = validate::errors(&self.schema, new, old);
-        if errors.is_empty() {
-            errors = self.rules.errors(new, old);
-        }
         if subresource == "status" {
             errors.retain(|error| error.field().starts_with("status"));
+        }
+        if self.rules.any() {
+            if errors.iter().any(FieldError::blocks_rules) {
+                errors.push(FieldError::invalid(
+                    "<nil>",
+                    Value::Null,
+                    "some validation rules were not checked because the object was invalid; correct the existing \
+                     errors to complete validation",
+                ));
+            } else {
+                errors.extend(self.rules.errors(new, old));
+            }
         }
         errors
     }
@@ -65,10 +74,8 @@ pub(crate) fn changed(cluster: &Arc<Cluster>, old: Option<&Value>, new: Option<&
             Vec::new()
         }
     };
-    let same = new.is_some()
-        && old.is_some_and(|old| {
-            new.is_some_and(|new| old.get("spec") == new.get("spec"))
-        });
+    let same =
+        new.is_some() && old.is_some_and(|old| new.is_some_and(|new| old.get("spec") == new.get("spec")));
     if !same {
         cluster.registry.replace_custom(group, plural, rows);
     }
@@ -79,8 +86,7 @@ fn rows(definition: &Value) -> Vec<Resource> {
     let strings = |key: &str| -> Vec<String> {
         list(names, &[key]).iter().filter_map(Value::as_str).map(str::to_owned).collect()
     };
-    let (group, plural) =
-        (text(definition, &["spec", "group"]), text(names, &["plural"]));
+    let (group, plural) = (text(definition, &["spec", "group"]), text(names, &["plural"]));
     let served = list(definition, &["spec", "versions"])
         .iter()
         .filter(|version| version.get("served").and_then(Value::as_bool) == Some(true));

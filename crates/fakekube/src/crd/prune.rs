@@ -71,6 +71,9 @@ mod tests {
         prune(&schema, &mut value, "", &mut unknown);
         unknown.sort();
         assert_eq!(unknown, ["a.x", "free.c.z", "gone", "list[0].w"]);
-        assert_eq!(value, json!({ "a": { "b": "1" }, "free": { "y": 1, "c": {} }, "list": [{}], "map": { "k": "v" } }));
+        assert_eq!(
+            value,
+            json!({ "a": { "b": "1" }, "free": { "y": 1, "c": {} }, "list": [{}], "map": { "k": "v" } })
+        );
     }
 }

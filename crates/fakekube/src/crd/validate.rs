@@ -51,8 +51,8 @@ fn walk(schema: &Schema, value: &Value, old: Option<&Value>, path: &str, errors:
         return;
     }
     if old != Some(value) {
-        limits(&schema.limits, value, path, errors);
         format(schema, value, path, errors);
+        limits(&schema.limits, value, path, errors);
     }
     match value {
         Value::Object(map) => {
@@ -63,13 +63,7 @@ fn walk(schema: &Schema, value: &Value, old: Option<&Value>, path: &str, errors:
             }
             for (key, member) in map {
                 if let Some(child) = schema.member(key) {
-                    let here = if schema.properties.contains_key(key) {
-                        format!("{path}.{key}")
-                    } else if schema.is_map() {
-                        format!("{path}.{key}")
-                    } else {
-                        format!("{path}[{key}]")
-                    };
+                    let here = format!("{path}.{key}");
                     walk(child, member, old.and_then(|old| old.get(key)), &here, errors);
                 }
             }
@@ -166,7 +160,7 @@ fn limits(limits: &Limits, value: &Value, path: &str, errors: &mut Vec<FieldErro
             && length > most
         {
             let detail = format!("may not be more than {most} bytes");
-            errors.push(FieldError::of(FieldErrorKind::TooLong, path, Some("<value omitted>".into()), detail));
+            errors.push(FieldError::of(FieldErrorKind::TooLong, path, None, detail));
         }
     }
     if let Some(items) = value.as_array() {
@@ -182,10 +176,12 @@ fn limits(limits: &Limits, value: &Value, path: &str, errors: &mut Vec<FieldErro
             let detail = format!("must have at most {most} items");
             errors.push(FieldError::of(FieldErrorKind::TooMany, path, Some(items.len().into()), detail));
         }
-        if limits.unique_items
-            && items.iter().enumerate().any(|(i, item)| items[..i].contains(item))
-        {
-            errors.push(FieldError::invalid(path, value.clone(), format!("{path} in body shouldn't contain duplicates")));
+        if limits.unique_items && items.iter().enumerate().any(|(i, item)| items[..i].contains(item)) {
+            errors.push(FieldError::invalid(
+                path,
+                value.clone(),
+                format!("{path} in body shouldn't contain duplicates"),
+            ));
         }
     }
     if let Some(map) = value.as_object() {
@@ -217,17 +213,21 @@ fn junctors(limits: &Limits, value: &Value, path: &str, errors: &mut Vec<FieldEr
     for schema in &limits.all_of {
         walk(schema, value, None, path, errors);
     }
+    // These errors of a real server name the field in the text only.
     let mut invalid = |detail: &str| {
-        errors.push(FieldError::invalid(path, value.clone(), format!("{path} in body {detail}")));
+        errors.push(FieldError::invalid("<nil>", "", format!("{path:?} {detail}")));
     };
     if !limits.any_of.is_empty() && !limits.any_of.iter().any(|schema| fits(schema)) {
         invalid("must validate at least one schema (anyOf)");
     }
     if !limits.one_of.is_empty() {
         let fitting = limits.one_of.iter().filter(|schema| fits(schema)).count();
-        if fitting != 1 {
-            let found = if fitting == 0 { "Found none valid" } else { "Found several valid alternatives" };
-            invalid(&format!("must validate one and only one schema (oneOf). {found}"));
+        match fitting {
+            1 => {}
+            0 => invalid("must validate one and only one schema (oneOf). Found none valid"),
+            n => invalid(&format!(
+                "must validate one and only one schema (oneOf). Found {n} valid alternatives"
+            )),
         }
     }
     if let Some(not) = &limits.not
@@ -239,8 +239,12 @@ fn junctors(limits: &Limits, value: &Value, path: &str, errors: &mut Vec<FieldEr
 
 fn format(schema: &Schema, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let fits = match (schema.format.as_str(), value) {
-        ("int32", Value::Number(n)) => n.as_f64().is_some_and(|n| n >= f64::from(i32::MIN) && n <= f64::from(i32::MAX)),
-        ("int64", Value::Number(n)) => n.is_i64() || n.as_f64().is_some_and(|n| n.fract() == 0.0 && n.abs() < 9.3e18),
+        ("int32", Value::Number(n)) => {
+            n.as_f64().is_some_and(|n| n >= f64::from(i32::MIN) && n <= f64::from(i32::MAX))
+        }
+        ("int64", Value::Number(n)) => {
+            n.is_i64() || n.as_f64().is_some_and(|n| n.fract() == 0.0 && n.abs() < 9.3e18)
+        }
         ("date-time", Value::String(text)) => text.parse::<jiff::Timestamp>().is_ok(),
         ("date", Value::String(text)) => text.parse::<jiff::civil::Date>().is_ok(),
         ("ipv4", Value::String(text)) => text.parse::<Ipv4Addr>().is_ok(),
@@ -254,15 +258,17 @@ fn format(schema: &Schema, value: &Value, path: &str, errors: &mut Vec<FieldErro
         }
         _ => true,
     };
-    if !fits {
-        let ty = if value.is_number() { "integer" } else { "string" };
-        let detail = match value {
-            Value::Number(_) => format!("{path} in body must be of type {}: {:?}", schema.format, value.to_string()),
-            _ => format!("{path} in body must be of type {}: {}", schema.format, value),
-        };
-        let _ = ty;
-        errors.push(FieldError::invalid(path, value.clone(), detail));
+    if fits {
+        return;
     }
+    let format = &schema.format;
+    errors.push(if value.is_number() {
+        let detail = format!("Checked value must be of type integer with format {format} in {path}");
+        FieldError::invalid("<nil>", "", detail)
+    } else {
+        let detail = format!("{path} in body must be of type {format}: {value}");
+        FieldError::of(FieldErrorKind::TypeInvalid, path, Some(value.clone()), detail)
+    });
 }
 
 fn duplicates(list: &ListType, items: &[Value], path: &str, errors: &mut Vec<FieldError>) {
@@ -271,9 +277,13 @@ fn duplicates(list: &ListType, items: &[Value], path: &str, errors: &mut Vec<Fie
             ListType::Atomic => None,
             ListType::Set => items[..i].contains(item).then(|| item.clone()),
             ListType::Map(keys) => {
-                let id = |value: &Value| -> Vec<Option<Value>> { keys.iter().map(|key| value.get(key).cloned()).collect() };
+                let id = |value: &Value| -> Vec<Option<Value>> {
+                    keys.iter().map(|key| value.get(key).cloned()).collect()
+                };
                 items[..i].iter().any(|other| id(other) == id(item)).then(|| {
-                    Value::Object(keys.iter().filter_map(|key| Some((key.clone(), item.get(key)?.clone()))).collect())
+                    Value::Object(
+                        keys.iter().filter_map(|key| Some((key.clone(), item.get(key)?.clone()))).collect(),
+                    )
                 })
             }
         };
@@ -291,12 +301,14 @@ mod tests {
 
     #[test]
     fn values_outside_the_schema_are_named_with_their_path() {
-        let schema = Schema::custom(&json!({ "type": "object", "required": ["spec"], "properties": { "spec": {
+        let schema = Schema::custom(
+            &json!({ "type": "object", "required": ["spec"], "properties": { "spec": {
             "type": "object", "required": ["addresses"], "properties": {
                 "addresses": { "type": "array", "items": { "type": "string", "pattern": "^[0-9]+$" }, "minItems": 1 },
                 "n": { "type": "integer", "format": "int32", "minimum": 0, "maximum": 10 },
                 "mode": { "type": "string", "enum": ["a", "b"] },
-            } } } }));
+            } } } }),
+        );
         let of = |object: Value| -> Vec<String> {
             errors(&schema, &object, None).iter().map(ToString::to_string).collect()
         };
@@ -312,7 +324,9 @@ mod tests {
         );
         assert_eq!(
             of(json!({ "spec": { "addresses": "x" } })),
-            ["spec.addresses: Invalid value: \"string\": spec.addresses in body must be of type array: \"string\""]
+            [
+                "spec.addresses: Invalid value: \"string\": spec.addresses in body must be of type array: \"string\""
+            ]
         );
     }
 }

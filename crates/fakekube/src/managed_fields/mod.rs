@@ -13,6 +13,7 @@ use crate::managed_fields::set::Set;
 use crate::managed_fields::typed::Difference;
 use crate::object::{list, metadata_mut, now_text, object_mut, text};
 use crate::request::Request;
+use crate::schema::{Schema, Type};
 
 /// Who writes.
 #[derive(Debug, Clone)]
@@ -109,7 +110,8 @@ pub(crate) fn apply(
     if live.is_some() && entries.is_empty() {
         let blank = blank(resource, &before);
         let owned = Difference::between(schema, Some(&blank), Some(&before)).added.difference(&stripped());
-        let first = Writer { manager: "before-first-apply".into(), subresource: String::new(), ..writer.clone() };
+        let first =
+            Writer { manager: "before-first-apply".into(), subresource: String::new(), ..writer.clone() };
         entries.push(Entry { set: owned, ..first.entry("Update") });
     }
     let mine = writer.entry("Apply");
@@ -198,7 +200,13 @@ impl Entry {
         entries.retain(|entry| !entry.set.is_empty());
         entries.sort_by(|a, b| {
             let key = |e: &Self| {
-                (e.operation.clone(), e.time.clone(), e.manager.clone(), e.api_version.clone(), e.subresource.clone())
+                (
+                    e.operation.clone(),
+                    e.time.clone(),
+                    e.manager.clone(),
+                    e.api_version.clone(),
+                    e.subresource.clone(),
+                )
             };
             key(a).cmp(&key(b))
         });
@@ -281,13 +289,16 @@ fn blank(resource: &Resource, like: &Value) -> Value {
     blank
 }
 
-fn structs(schema: &crate::schema::Schema, value: &mut Value) {
+fn structs(schema: &Schema, value: &mut Value) {
     for (key, child) in &schema.properties {
         if let Some(default) = &child.default {
             let member = object_mut(value).entry(key.clone()).or_insert_with(|| default.clone());
             if member.is_object() {
                 structs(child, member);
             }
+        } else if schema.required.contains(key) && child.ty == Type::Array {
+            // A list that Go does not leave out is there as null.
+            object_mut(value).insert(key.clone(), Value::Null);
         }
     }
 }
@@ -346,15 +357,17 @@ mod tests {
     }
 
     fn config(labels: Value) -> Value {
-        json!({ "apiVersion": "v1", "kind": "Service", "metadata": { "name": "s", "labels": labels }, "spec": {} })
+        json!({ "apiVersion": "v1", "kind": "Service", "metadata": { "name": "s", "labels": labels } })
     }
 
     #[test]
     fn what_an_applier_no_longer_gives_is_removed_unless_another_owns_it() {
         let services = services();
         let a = writer("a");
-        let live = apply(&services, None, &config(json!({ "x": "1", "y": "1" })), &a, false).expect("applies");
-        let live = apply(&services, Some(&live), &config(json!({ "y": "1" })), &writer("b"), false).expect("shares");
+        let live =
+            apply(&services, None, &config(json!({ "x": "1", "y": "1" })), &a, false).expect("applies");
+        let live =
+            apply(&services, Some(&live), &config(json!({ "y": "1" })), &writer("b"), false).expect("shares");
         let live = apply(&services, Some(&live), &config(json!({})), &a, false).expect("applies");
         assert_eq!(live["metadata"]["labels"], json!({ "y": "1" }));
     }
@@ -362,18 +375,21 @@ mod tests {
     #[test]
     fn a_conflict_names_the_other_manager_and_the_field() {
         let services = services();
-        let live = apply(&services, None, &config(json!({ "x": "1" })), &writer("a"), false).expect("applies");
+        let live =
+            apply(&services, None, &config(json!({ "x": "1" })), &writer("a"), false).expect("applies");
         let error = apply(&services, Some(&live), &config(json!({ "x": "2" })), &writer("b"), false)
             .expect_err("conflict");
         assert_eq!(error.message, "Apply failed with 1 conflict: conflict with \"a\": .metadata.labels.x");
-        let live = apply(&services, Some(&live), &config(json!({ "x": "2" })), &writer("b"), true).expect("forced");
+        let live =
+            apply(&services, Some(&live), &config(json!({ "x": "2" })), &writer("b"), true).expect("forced");
         assert_eq!(list(&live, &["metadata", "managedFields"]).len(), 1);
     }
 
     #[test]
     fn an_update_takes_what_it_changes_from_the_others() {
         let services = services();
-        let live = apply(&services, None, &config(json!({ "x": "1", "z": "1" })), &writer("a"), false).expect("applies");
+        let live = apply(&services, None, &config(json!({ "x": "1", "z": "1" })), &writer("a"), false)
+            .expect("applies");
         let mut new = live.clone();
         new["metadata"]["labels"]["x"] = "2".into();
         on_update(&services, Some(&live), &mut new, &writer("b"));

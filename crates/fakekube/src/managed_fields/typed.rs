@@ -112,7 +112,8 @@ pub(crate) fn merge(schema: &Schema, live: &Value, config: &Value) -> Value {
         }
         (Parts::Items(given), Value::Array(live)) => {
             let child = schema.items.as_deref().unwrap_or(&FREE);
-            let find = |items: &[Value], step: &str| items.iter().position(|item| step_of(schema, item) == step);
+            let find =
+                |items: &[Value], step: &str| items.iter().position(|item| step_of(schema, item) == step);
             // Items keep the live order; the applier's new ones follow, before live ones that come after
             // the applier's previous item.
             let mut merged: Vec<Value> = Vec::with_capacity(live.len() + given.len());
@@ -212,8 +213,9 @@ fn step_of(schema: &Schema, item: &Value) -> String {
     let ListType::Map(keys) = &schema.list else { return format!("v:{item}") };
     let mut named = BTreeMap::new();
     for key in keys {
-        let default =
-            || schema.items.as_ref().and_then(|items| items.properties.get(key)).and_then(|p| p.default.clone());
+        let default = || {
+            schema.items.as_ref().and_then(|items| items.properties.get(key)).and_then(|p| p.default.clone())
+        };
         if let Some(value) = item.get(key).cloned().or_else(default) {
             named.insert(key.clone(), value);
         }
@@ -273,7 +275,12 @@ mod tests {
         let live = json!({ "spec": { "ports": [{ "port": 1, "protocol": "TCP", "nodePort": 9 }, { "port": 2, "protocol": "TCP" }] } });
         let config = json!({ "spec": { "ports": [{ "port": 3 }, { "port": 1, "name": "a" }] } });
         let merged = merge(&service(), &live, &config);
-        let ports: Vec<i64> = merged["spec"]["ports"].as_array().expect("list").iter().filter_map(|p| p["port"].as_i64()).collect();
+        let ports: Vec<i64> = merged["spec"]["ports"]
+            .as_array()
+            .expect("list")
+            .iter()
+            .filter_map(|p| p["port"].as_i64())
+            .collect();
         assert_eq!(ports, [3, 2, 1]);
     }
 }

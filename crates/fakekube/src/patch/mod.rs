@@ -45,7 +45,8 @@ impl Patch {
         match self {
             Self::Json(patch) => {
                 json_patch::patch(&mut object, patch).map_err(|error| {
-                    ApiError::unprocessable(format!("the server rejected our request due to an error in our request: {error}"))
+                    tracing::debug!(%error, "a JSON patch does not fit");
+                    ApiError::unprocessable("the server rejected our request due to an error in our request")
                 })?;
             }
             Self::Merge(patch) => json_patch::merge(&mut object, patch),

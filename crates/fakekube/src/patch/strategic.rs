@@ -40,6 +40,17 @@ pub(crate) fn merge(object: &mut Value, patch: &Value, schema: &Schema) -> Resul
             }
             continue;
         }
+        if let (Some(field), Value::Array(order)) = (key.strip_prefix("$setElementOrder/"), value)
+            && !patch.contains_key(field)
+            && let Some(Value::Array(items)) = map.get_mut(field)
+        {
+            let before = items.clone();
+            let by = match schema.member(field).map(|child| &child.merge) {
+                Some(MergeStrategy::Merge(by)) => by.as_deref(),
+                _ => None,
+            };
+            sort(items, order, &before, by);
+        }
         if key.starts_with('$') {
             continue;
         }
@@ -64,6 +75,7 @@ pub(crate) fn merge(object: &mut Value, patch: &Value, schema: &Schema) -> Resul
                     *member = Value::Array(Vec::new());
                 }
                 let Value::Array(present) = member else { continue };
+                let before = present.clone();
                 match by {
                     Some(by) => merge_list(present, items, by, child.items.as_deref().unwrap_or(&FREE), key)?,
                     None => {
@@ -74,27 +86,24 @@ pub(crate) fn merge(object: &mut Value, patch: &Value, schema: &Schema) -> Resul
                         }
                     }
                 }
+                let order = patch.get(&format!("$setElementOrder/{key}")).and_then(Value::as_array);
+                sort(present, order.unwrap_or(items), &before, by.as_deref());
             }
             scalar => {
                 map.insert(key.clone(), scalar.clone());
             }
         }
     }
-    for (key, value) in patch {
-        if let (Some(field), Value::Array(order)) = (key.strip_prefix("$setElementOrder/"), value)
-            && let Some(Value::Array(items)) = map.get_mut(field)
-        {
-            let by = match schema.member(field).map(|child| &child.merge) {
-                Some(MergeStrategy::Merge(by)) => by.as_deref(),
-                _ => None,
-            };
-            sort(items, order, by);
-        }
-    }
     Ok(())
 }
 
-fn merge_list(present: &mut Vec<Value>, items: &[Value], by: &str, schema: &Schema, field: &str) -> Result<()> {
+fn merge_list(
+    present: &mut Vec<Value>,
+    items: &[Value],
+    by: &str,
+    schema: &Schema,
+    field: &str,
+) -> Result<()> {
     if items.iter().any(|item| item.get("$patch").is_some_and(|p| p == "replace")) {
         *present = items.iter().filter(|item| item.get("$patch").is_none()).cloned().collect();
         return Ok(());
@@ -121,29 +130,32 @@ fn merge_list(present: &mut Vec<Value>, items: &[Value], by: &str, schema: &Sche
     Ok(())
 }
 
-/// Orders items as the client listed them; what only the server knows keeps its place behind the item it
-/// followed.
-fn sort(items: &mut Vec<Value>, order: &[Value], by: Option<&str>) {
-    let rank = |item: &Value| {
-        order.iter().position(|wanted| match by {
-            Some(by) => wanted.get(by).is_some_and(|id| item.get(by) == Some(id)),
-            None => wanted == item,
+/// Brings a merged list into order: the patch's items as the patch has them; those that only the server has
+/// keep their order and stand before the first item of the patch that they preceded.
+fn sort(items: &mut Vec<Value>, order: &[Value], before: &[Value], by: Option<&str>) {
+    let place = |list: &[Value], item: &Value| {
+        list.iter().position(|other| match by {
+            Some(by) => other.get(by).is_some_and(|id| item.get(by) == Some(id)),
+            None => other == item,
         })
     };
-    let mut last = (0, false);
-    let mut ranked: Vec<((usize, bool, usize), Value)> = Vec::with_capacity(items.len());
-    for (i, item) in std::mem::take(items).into_iter().enumerate() {
-        let key = match rank(&item) {
-            Some(rank) => {
-                last = (rank, true);
-                (rank, false, i)
-            }
-            None => (last.0, last.1, i),
+    let (mut theirs, ours): (Vec<Value>, Vec<Value>) =
+        std::mem::take(items).into_iter().partition(|item| place(order, item).is_some());
+    theirs.sort_by_key(|item| place(order, item));
+    let mut theirs = theirs.into_iter().peekable();
+    let mut ours = ours.into_iter().peekable();
+    loop {
+        let ours_first = match (ours.peek(), theirs.peek()) {
+            (None, None) => return,
+            (Some(_), None) => true,
+            (None, Some(_)) => false,
+            (Some(our), Some(their)) => match (place(before, our), place(before, their)) {
+                (Some(our), Some(their)) => our < their,
+                _ => false,
+            },
         };
-        ranked.push((key, item));
+        items.extend(if ours_first { ours.next() } else { theirs.next() });
     }
-    ranked.sort_by_key(|(key, _)| *key);
-    items.extend(ranked.into_iter().map(|(_, item)| item));
 }
 
 fn without_directives(value: &Value) -> Value {
@@ -178,7 +190,8 @@ mod tests {
         let patch = json!({ "spec": { "ports": [
             { "port": 80, "nodePort": 30080 }, { "port": 81, "$patch": "delete" }, { "port": 82 },
         ] } });
-        let expected = json!({ "spec": { "ports": [{ "port": 80, "name": "a", "nodePort": 30080 }, { "port": 82 }] } });
+        let expected =
+            json!({ "spec": { "ports": [{ "port": 80, "name": "a", "nodePort": 30080 }, { "port": 82 }] } });
         assert_eq!(merged("core.v1.Service", object, patch), expected);
     }
 
@@ -186,7 +199,8 @@ mod tests {
     fn atomic_lists_are_replaced_and_finalizers_united() {
         let object = json!({ "metadata": { "finalizers": ["a"] }, "spec": { "externalIPs": ["1.1.1.1"] } });
         let patch = json!({ "metadata": { "finalizers": ["b"] }, "spec": { "externalIPs": ["2.2.2.2"] } });
-        let expected = json!({ "metadata": { "finalizers": ["a", "b"] }, "spec": { "externalIPs": ["2.2.2.2"] } });
+        let expected =
+            json!({ "metadata": { "finalizers": ["b", "a"] }, "spec": { "externalIPs": ["2.2.2.2"] } });
         assert_eq!(merged("core.v1.Service", object, patch), expected);
     }
 

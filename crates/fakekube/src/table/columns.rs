@@ -89,9 +89,12 @@ pub(crate) fn of(kind: &str) -> &'static [(&'static str, bool)] {
         "ValidatingWebhookConfiguration" => &[("Webhooks", false), ("Age", false)],
         "CustomResourceDefinition" | "ClusterRole" | "Role" => &[("Created At", false)],
         "ClusterRoleBinding" | "RoleBinding" => &[("Role", false), ("Age", false)],
-        "PodDisruptionBudget" => {
-            &[("Min Available", false), ("Max Unavailable", false), ("Allowed Disruptions", false), ("Age", false)]
-        }
+        "PodDisruptionBudget" => &[
+            ("Min Available", false),
+            ("Max Unavailable", false),
+            ("Allowed Disruptions", false),
+            ("Age", false),
+        ],
         "NetworkPolicy" => &[("Pod-Selector", false), ("Age", false)],
         _ => &[("Age", false)],
     }
@@ -321,7 +324,8 @@ fn node(node: &Value, now: Timestamp) -> Vec<String> {
 }
 
 fn event(event: &Value, now: Timestamp) -> Vec<String> {
-    let about = at(event, &["involvedObject"]).or_else(|| at(event, &["regarding"])).cloned().unwrap_or_default();
+    let about =
+        at(event, &["involvedObject"]).or_else(|| at(event, &["regarding"])).cloned().unwrap_or_default();
     let either = |core: &[&str], new: &[&str]| match text(event, core) {
         "" => text(event, new).to_owned(),
         text => text.to_owned(),
@@ -336,7 +340,12 @@ fn event(event: &Value, now: Timestamp) -> Vec<String> {
     };
     let count = at(event, &["count"]).or_else(|| at(event, &["deprecatedCount"]));
     vec![
-        time([&["lastTimestamp"], &["deprecatedLastTimestamp"], &["series", "lastObservedTime"], &["eventTime"]]),
+        time([
+            &["lastTimestamp"],
+            &["deprecatedLastTimestamp"],
+            &["series", "lastObservedTime"],
+            &["eventTime"],
+        ]),
         text(event, &["type"]).to_owned(),
         text(event, &["reason"]).to_owned(),
         format!("{}/{}", text(&about, &["kind"]).to_lowercase(), text(&about, &["name"])),
@@ -357,7 +366,10 @@ fn containers(object: &Value) -> Vec<String> {
 
 fn labels(map: Option<&Value>) -> String {
     let pairs = map.and_then(Value::as_object).into_iter().flatten();
-    pairs.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect::<Vec<_>>().join(",")
+    pairs
+        .map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()))
+        .collect::<Vec<_>>()
+        .join(",")
 }
 
 fn shortened<T: AsRef<str>>(items: &[T]) -> String {
@@ -380,7 +392,9 @@ pub(crate) fn age(then: Timestamp, now: Timestamp) -> String {
     }
     let seconds = seconds.max(0);
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86400);
-    let two = |a: i64, ua: &str, b: i64, ub: &str| if b == 0 { format!("{a}{ua}") } else { format!("{a}{ua}{b}{ub}") };
+    let two = |a: i64, ua: &str, b: i64, ub: &str| {
+        if b == 0 { format!("{a}{ua}") } else { format!("{a}{ua}{b}{ub}") }
+    };
     match () {
         () if seconds < 120 => format!("{seconds}s"),
         () if minutes < 10 => two(minutes, "m", seconds % 60, "s"),

@@ -47,9 +47,7 @@ pub(crate) fn bookmark(resource: &Resource, object: Value) -> Value {
 }
 
 fn definitions(resource: &Resource) -> Vec<Value> {
-    let column = |name: &str, ty: &str, format: &str, priority: i64, description: &str| {
-        json!({ "name": name, "type": ty, "format": format, "description": description, "priority": priority })
-    };
+    let column = |name: &str, ty: &str, format: &str, priority: i64, description: &str| json!({ "name": name, "type": ty, "format": format, "description": description, "priority": priority });
     let mut all = vec![column("Name", "string", "name", 0, "Name must be unique within a namespace.")];
     match &resource.custom {
         Some(custom) if custom.columns.is_empty() => all.push(column("Age", "date", "", 0, "")),
@@ -58,9 +56,11 @@ fn definitions(resource: &Resource) -> Vec<Value> {
             let get = |key: &str| text(given, &[key]);
             column(get("name"), get("type"), get("format"), priority, get("description"))
         })),
-        None => all.extend(columns::of(&resource.kind).iter().map(|(name, wide)| {
-            column(name, "string", "", i64::from(*wide), "")
-        })),
+        None => all.extend(
+            columns::of(&resource.kind)
+                .iter()
+                .map(|(name, wide)| column(name, "string", "", i64::from(*wide), "")),
+        ),
     }
     // Events are listed by their time, so their name is not the first column.
     if resource.custom.is_none() && resource.kind == "Event" {

@@ -2,12 +2,14 @@
 //! From a body to an object of its kind: unknown fields are found and dropped, wrong types refused,
 //! defaults filled in.
 
-use serde_json::{Map, Value};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
 
 use crate::builtin;
 use crate::error::{ApiError, Result};
 use crate::kinds::Resource;
-use crate::object::{at, drop_nulls, object_mut};
+use crate::object::{self, drop_nulls};
 use crate::request::Request;
 use crate::schema::{Schema, Type};
 
@@ -18,19 +20,53 @@ pub(crate) fn decode(resource: &Resource, object: &mut Value, request: &Request)
     Ok(warnings)
 }
 
+/// As [`shape`], for an applier's wishes: it owns what it names, so it can name only what there is.
+pub(crate) fn applied(resource: &Resource, config: &mut Value, request: &Request) -> Result<Vec<String>> {
+    let given = config.clone();
+    request.field_validation()?;
+    match fit(resource, config)?.first() {
+        None => Ok(Vec::new()),
+        Some(field) => Err(ApiError::unexplained(format!(
+            "failed to create typed patch object ({}/{}; {}, Kind={}): .{field}: field not declared in schema",
+            object::namespace(&given),
+            object::name(&given),
+            resource.api_version(),
+            resource.kind
+        ))),
+    }
+}
+
 /// Drops what the kind does not have, refuses what has the wrong type.
 pub(crate) fn shape(resource: &Resource, object: &mut Value, request: &Request) -> Result<Vec<String>> {
-    let strict = request.query.text("fieldValidation");
-    if !matches!(strict, "" | "Ignore" | "Warn" | "Strict") {
-        return Err(ApiError::bad_request(format!(
-            "fieldValidation: Unsupported value: {strict:?}: supported values: \"Ignore\", \"Warn\", \"Strict\""
-        )));
+    let mode = request.field_validation()?;
+    let unknown: Vec<String> =
+        fit(resource, object)?.into_iter().map(|field| format!("unknown field {field:?}")).collect();
+    match mode {
+        "Ignore" => Ok(Vec::new()),
+        "Strict" if !unknown.is_empty() => Err(ApiError::bad_request(format!(
+            "{kind} in version {:?} cannot be handled as a {kind}: strict decoding error: {}",
+            resource.version,
+            unknown.join(", "),
+            kind = resource.kind
+        ))),
+        _ => Ok(unknown),
     }
+}
+
+/// Drops unknown fields and tells which; a wrong type is an error.
+fn fit(resource: &Resource, object: &mut Value) -> Result<Vec<String>> {
     let mut unknown = Vec::new();
     if resource.custom.is_none() {
         drop_nulls(object);
         let mut wrong = None;
         check(&resource.schema, object, "", &mut unknown, &mut wrong);
+        if let Some((path, "base64", _)) = wrong {
+            return Err(ApiError::bad_request(format!(
+                "{kind} in version {:?} cannot be handled as a {kind}: illegal base64 data in {path}",
+                resource.version,
+                kind = resource.kind,
+            )));
+        }
         if let Some((path, found, expected)) = wrong {
             return Err(ApiError::bad_request(format!(
                 "{kind} in version {:?} cannot be handled as a {kind}: json: cannot unmarshal {found} into Go \
@@ -53,23 +89,7 @@ pub(crate) fn shape(resource: &Resource, object: &mut Value, request: &Request) 
             }
         }
     }
-    let unknown: Vec<String> = unknown.into_iter().map(|field| format!("unknown field {field:?}")).collect();
-    match strict {
-        "Ignore" => Ok(Vec::new()),
-        "Strict" if !unknown.is_empty() => {
-            let message = format!("strict decoding error: {}", unknown.join(", "));
-            Err(ApiError::bad_request(if resource.custom.is_some() {
-                message
-            } else {
-                format!(
-                    "{kind} in version {:?} cannot be handled as a {kind}: {message}",
-                    resource.version,
-                    kind = resource.kind
-                )
-            }))
-        }
-        _ => Ok(unknown),
-    }
+    Ok(unknown)
 }
 
 /// Fills in defaults.
@@ -126,7 +146,12 @@ fn check(schema: &Schema, value: &mut Value, path: &str, unknown: &mut Vec<Strin
                 }
             }
         }
-        (Type::String, Value::String(_)) | (Type::Boolean, Value::Bool(_)) | (Type::Number, Value::Number(_)) => {}
+        (Type::String, Value::String(text)) => {
+            if schema.format == "byte" && STANDARD.decode(text).is_err() {
+                wrong.get_or_insert((path.to_owned(), "base64", "[]byte"));
+            }
+        }
+        (Type::Boolean, Value::Bool(_)) | (Type::Number, Value::Number(_)) => {}
         (Type::IntOrString, Value::String(_)) => {}
         (Type::IntOrString, Value::Number(n)) if n.is_i64() => {}
         (Type::Integer, Value::Number(n)) if n.is_i64() || n.is_u64() => {
@@ -144,10 +169,25 @@ fn check(schema: &Schema, value: &mut Value, path: &str, unknown: &mut Vec<Strin
     }
 }
 
-/// Fields that Go writes even when they are empty: the defaults of the OpenAPI document.
+/// What Go's encoder makes of empty values: some fields are written even so (they have a default in the OpenAPI
+/// document), the others are left out.
 fn zero_values(schema: &Schema, value: &mut Value) {
     match value {
         Value::Object(map) => {
+            map.retain(|key, member| {
+                let Some(child) = schema.properties.get(key) else { return true };
+                // An empty holder of a Lease means something: nobody. And an EndpointSlice always has its list.
+                let exempt = matches!(key.as_str(), "holderIdentity" | "endpoints");
+                let written = child.default.is_some() || schema.required.contains(key) || exempt;
+                let is_map = child.additional.is_some() && child.properties.is_empty();
+                written
+                    || match member {
+                        Value::String(text) => !text.is_empty(),
+                        Value::Array(items) => !items.is_empty(),
+                        Value::Object(map) => !(is_map && map.is_empty()),
+                        _ => true,
+                    }
+            });
             for (key, child) in &schema.properties {
                 if let Some(default) = &child.default
                     && !map.contains_key(key)
@@ -167,17 +207,5 @@ fn zero_values(schema: &Schema, value: &mut Value) {
             }
         }
         _ => {}
-    }
-}
-
-/// Whether a member is an empty object.
-pub(crate) fn is_empty_object(value: &Value, path: &[&str]) -> bool {
-    at(value, path).and_then(Value::as_object).is_some_and(Map::is_empty)
-}
-
-/// Removes a member if it is an empty object.
-pub(crate) fn drop_empty(value: &mut Value, key: &str) {
-    if is_empty_object(value, &[key]) {
-        object_mut(value).remove(key);
     }
 }

@@ -28,7 +28,9 @@ pub(crate) async fn one(
     let key = (target.namespace.clone().unwrap_or_default(), name.to_owned());
     let orders = Orders::read(request)?;
     match remove(cluster, resource, &key, &orders)? {
-        Removed::Gone(last) if resource.custom.is_none() && resource.storage != NAMESPACES && resource.kind != "Pod" => {
+        Removed::Gone(last)
+            if resource.custom.is_none() && resource.storage != NAMESPACES && resource.kind != "Pod" =>
+        {
             let mut details = json!({ "name": name, "kind": resource.plural, "uid": object::uid(&last) });
             if !resource.group.is_empty() {
                 details["group"] = resource.group.clone().into();
@@ -92,9 +94,8 @@ pub(crate) async fn evict(
     for budget in budgets {
         let labels = at(&budget.object, &["spec", "selector", "matchLabels"]).and_then(Value::as_object);
         let Some(labels) = labels else { continue };
-        let covered = labels.iter().all(|(key, value)| {
-            at(&pod.object, &["metadata", "labels", key]) == Some(value)
-        });
+        let covered =
+            labels.iter().all(|(key, value)| at(&pod.object, &["metadata", "labels", key]) == Some(value));
         let allowed = at(&budget.object, &["status", "disruptionsAllowed"]).and_then(Value::as_i64);
         if covered && allowed.unwrap_or(0) < 1 {
             return Err(ApiError::too_many_requests(
@@ -147,7 +148,9 @@ impl Orders {
         if propagation.is_empty() {
             propagation = query.text("propagationPolicy").to_owned();
         }
-        if at(body, &["orphanDependents"]).and_then(Value::as_bool) == Some(true) || query.flag("orphanDependents") {
+        if at(body, &["orphanDependents"]).and_then(Value::as_bool) == Some(true)
+            || query.flag("orphanDependents")
+        {
             propagation = "Orphan".into();
         }
         if !matches!(propagation.as_str(), "" | "Background" | "Foreground" | "Orphan") {
@@ -186,14 +189,14 @@ fn remove(cluster: &Arc<Cluster>, resource: &Arc<Resource>, key: &Key, orders: &
         return Err(ApiError::forbidden(named, "this namespace may not be deleted"));
     }
     loop {
-        let stored =
-            cluster.store.find(&resource.storage, key).ok_or_else(|| ApiError::not_found(named))?;
+        let stored = cluster.store.find(&resource.storage, key).ok_or_else(|| ApiError::not_found(named))?;
         let old = &*stored.object;
         if !orders.uid.is_empty() && orders.uid != object::uid(old) {
             return Err(ApiError::conflict(
-                named,
+                Named { resource: &resource.kind, ..named },
                 format!(
-                    "Precondition failed: UID in precondition: {}, UID in object meta: {}",
+                    "the UID in the precondition ({}) does not match the UID in record ({}). The object might \
+                     have been deleted and then recreated",
                     orders.uid,
                     object::uid(old)
                 ),
@@ -201,9 +204,10 @@ fn remove(cluster: &Arc<Cluster>, resource: &Arc<Resource>, key: &Key, orders: &
         }
         if !orders.resource_version.is_empty() && orders.resource_version != object::resource_version(old) {
             return Err(ApiError::conflict(
-                named,
+                Named { resource: &resource.kind, ..named },
                 format!(
-                    "Precondition failed: ResourceVersion in precondition: {}, ResourceVersion in object meta: {}",
+                    "the ResourceVersion in the precondition ({}) does not match the ResourceVersion in record \
+                     ({}). The object might have been modified",
                     orders.resource_version,
                     object::resource_version(old)
                 ),

@@ -33,7 +33,12 @@ pub(crate) fn get(
 }
 
 /// GET of a collection.
-pub(crate) fn list(cluster: &Cluster, request: &Request, resource: &Resource, target: &Target) -> Result<Answer> {
+pub(crate) fn list(
+    cluster: &Cluster,
+    request: &Request,
+    resource: &Resource,
+    target: &Target,
+) -> Result<Answer> {
     let form = accepted_form(request.header(header::ACCEPT))?;
     let query = &request.query;
     let selector = Selector::parse(query.text("labelSelector"), query.text("fieldSelector"), resource)?;
@@ -109,6 +114,9 @@ pub(crate) fn list(cluster: &Cluster, request: &Request, resource: &Resource, ta
                 Some(custom) => custom.list_kind.clone(),
                 None => format!("{}List", resource.kind),
             };
+            if resource.custom.is_some() && metadata.get("continue").is_none() {
+                metadata["continue"] = "".into();
+            }
             json!({
                 "kind": kind, "apiVersion": resource.api_version(), "metadata": metadata, "items": items,
             })
@@ -118,7 +126,12 @@ pub(crate) fn list(cluster: &Cluster, request: &Request, resource: &Resource, ta
 }
 
 /// An answer with one object in the form the client accepts.
-pub(crate) fn object_answer(request: &Request, resource: &Resource, object: &Value, code: u16) -> Result<Answer> {
+pub(crate) fn object_answer(
+    request: &Request,
+    resource: &Resource,
+    object: &Value,
+    code: u16,
+) -> Result<Answer> {
     let form = accepted_form(request.header(header::ACCEPT))?;
     let object = presented(resource, object);
     let value = match form {

@@ -17,8 +17,8 @@ use crate::patch::Patch;
 use crate::request::{Request, Target, parse_body};
 use crate::respond::Answer;
 use crate::store::{Key, Stored};
-use crate::verbs::read::{object_answer, presented};
 use crate::verbs::decode;
+use crate::verbs::read::{object_answer, presented};
 use crate::{crd, random};
 
 /// POST to a collection.
@@ -29,6 +29,7 @@ pub(crate) async fn create(
     target: &Target,
 ) -> Result<Answer> {
     let mut object = request.object()?;
+    named_kind(resource, &object)?;
     check_kind(resource, &mut object)?;
     let warnings = decode::decode(resource, &mut object, request)?;
     let row = storage_row(cluster, resource, &mut object);
@@ -50,12 +51,10 @@ pub(crate) async fn update(
 ) -> Result<Answer> {
     let mut object = request.object()?;
     check_kind(resource, &mut object)?;
-    let given = object::name(&object).to_owned();
-    if given.is_empty() {
-        let error = FieldError::required("metadata.name", "name or generateName is required");
-        if resource.custom.is_some() || subresource.is_empty() {
-            return Err(ApiError::invalid(&resource.group, &resource.kind, "", &[error]));
-        }
+    if object::name(&object).is_empty() {
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+        )));
     }
     let edit = Edit::Replace(object);
     let outcome = change(cluster, request, resource, target, name, subresource, &edit)?;
@@ -83,6 +82,13 @@ pub(crate) async fn patch(
                 return Err(ApiError::invalid("meta.k8s.io", "PatchOptions", "", &[error]));
             }
             let mut config = parse_body(&request.body, true)?;
+            if text(&config, &["apiVersion"]).is_empty() || text(&config, &["kind"]).is_empty() {
+                return Err(ApiError::bad_request(format!(
+                    "invalid object type: {}, Kind={}",
+                    text(&config, &["apiVersion"]),
+                    text(&config, &["kind"])
+                )));
+            }
             check_kind(resource, &mut config)?;
             if !list(&config, &["metadata", "managedFields"]).is_empty() {
                 return Err(ApiError::bad_request("metadata.managedFields must be nil"));
@@ -90,8 +96,11 @@ pub(crate) async fn patch(
             Edit::Apply { config, force: request.query.flag("force") }
         }
         other => {
-            let mut accepted =
-                vec!["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"];
+            let mut accepted = vec![
+                "application/json-patch+json",
+                "application/merge-patch+json",
+                "application/apply-patch+yaml",
+            ];
             if resource.custom.is_none() {
                 accepted.insert(2, "application/strategic-merge-patch+json");
             }
@@ -187,7 +196,7 @@ fn change(
         let given = object::resource_version(&new).to_owned();
         if given.is_empty() && resource.custom.is_some() && matches!(edit, Edit::Replace(_)) {
             let error = FieldError::invalid("metadata.resourceVersion", 0, "must be specified for an update");
-            return Err(ApiError::invalid(&resource.group, &resource.kind, name, &[error]));
+            return Err(ApiError::invalid(&resource.group, &resource.plural, name, &[error]));
         }
         if !given.is_empty() && given != "0" && given != object::resource_version(&live) {
             return Err(ApiError::modified(named));
@@ -202,7 +211,6 @@ fn change(
             managed_fields::on_update(&row, Some(old), &mut new, &writer);
         }
         builtin::prepare_update(&row, subresource, old, &mut new);
-        let reservation = builtin::allocate(cluster, &row, subresource, Some(old), &mut new, &dry_run)?;
         bump_generation(&row, subresource, old, &mut new);
         let mut errors = metadata_errors(&row, Some(old), &new);
         errors.extend(builtin::validate(&row, subresource, Some(old), &new));
@@ -212,6 +220,7 @@ fn change(
         if !errors.is_empty() {
             return Err(ApiError::invalid(&row.group, &row.kind, name, &errors));
         }
+        let reservation = builtin::allocate(cluster, &row, subresource, Some(old), &mut new)?;
         let finished = is_finished(&row, &new);
         if !finished && unchanged(old, &new) {
             return Ok(Outcome { object: stored.object, created: false, warnings });
@@ -224,7 +233,8 @@ fn change(
             Ok(written) => {
                 reservation.keep();
                 after_commit(cluster, &row, Some(old), (!finished).then_some(&*written));
-                return Ok(Outcome { object: written, created: false, warnings });
+                let object = if finished { Arc::new(new) } else { written };
+                return Ok(Outcome { object, created: false, warnings });
             }
             Err(_) if given.is_empty() || !matches!(edit, Edit::Replace(_)) => {}
             Err(_) => return Err(ApiError::modified(named)),
@@ -255,7 +265,7 @@ fn edited(
         }
         Edit::Apply { config, force } => {
             let mut config = config.clone();
-            let warnings = decode::shape(resource, &mut config, request)?;
+            let warnings = decode::applied(resource, &mut config, request)?;
             let mut new = managed_fields::apply(resource, Some(live), &config, writer, *force)?;
             let version = object::resource_version(&config);
             let version = if version.is_empty() { object::resource_version(live) } else { version };
@@ -278,14 +288,17 @@ fn apply_new(
     writer: &Writer,
 ) -> Result<Outcome> {
     let mut config = config.clone();
-    let warnings = decode::shape(resource, &mut config, request)?;
+    let warnings = decode::applied(resource, &mut config, request)?;
     same_identity(&config, target, name)?;
     if !object::uid(&config).is_empty() {
         let named = Named { group: &resource.group, resource: &resource.plural, name };
-        return Err(ApiError::conflict(named, format!(
-            "uid mismatch: the provided object specified uid {}, and no existing object was found",
-            object::uid(&config)
-        )));
+        return Err(ApiError::conflict(
+            named,
+            format!(
+                "uid mismatch: the provided object specified uid {}, and no existing object was found",
+                object::uid(&config)
+            ),
+        ));
     }
     let mut new = managed_fields::apply(resource, None, &config, writer, force)?;
     metadata_mut(&mut new).insert("name".into(), name.into());
@@ -306,11 +319,7 @@ fn insert(
 ) -> Result<Arc<Value>> {
     let dry_run = request.dry_run()?;
     if !object::resource_version(&object).is_empty() {
-        return Err(ApiError {
-            code: 500,
-            reason: "InternalError",
-            ..ApiError::bad_request("resourceVersion should not be set on objects to be created")
-        });
+        return Err(ApiError::unexplained("resourceVersion should not be set on objects to be created"));
     }
     let namespace = target.namespace.clone().unwrap_or_default();
     match object::namespace(&object) {
@@ -348,7 +357,6 @@ fn insert(
             check_namespace(cluster, row, &namespace, &name)?;
         }
         builtin::prepare_create(row, &mut new);
-        let reservation = builtin::allocate(cluster, row, "", None, &mut new, &dry_run)?;
         if row.has_generation() {
             metadata_mut(&mut new).insert("generation".into(), 1.into());
         }
@@ -360,6 +368,7 @@ fn insert(
         if !errors.is_empty() {
             return Err(ApiError::invalid(&row.group, &row.kind, &name, &errors));
         }
+        let reservation = builtin::allocate(cluster, row, "", None, &mut new)?;
         let key: Key = (if row.namespaced { namespace.clone() } else { String::new() }, name.clone());
         let named = Named { group: &row.group, resource: &row.plural, name: &name };
         if dry_run {
@@ -428,6 +437,22 @@ fn find(cluster: &Cluster, resource: &Resource, key: &Key) -> Result<Stored> {
     cluster.store.find(&resource.storage, key).ok_or_else(|| {
         ApiError::not_found(Named { group: &resource.group, resource: &resource.plural, name: &key.1 })
     })
+}
+
+/// A custom resource must say what it is.
+fn named_kind(resource: &Resource, object: &Value) -> Result<()> {
+    if resource.custom.is_none() {
+        return Ok(());
+    }
+    for (key, title) in [("kind", "Kind"), ("apiVersion", "apiVersion")] {
+        if text(object, &[key]).is_empty() {
+            return Err(ApiError::bad_request(format!(
+                "the object provided is unrecognized (must be of type {}): Object '{title}' is missing in '{object}'",
+                resource.kind
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// The body must be of the kind that the path serves; a body that does not say is taken at the path's word.
@@ -505,11 +530,6 @@ fn keep_system_fields(old: &Value, new: &mut Value) {
     ] {
         carry(before, metadata, key);
     }
-    if let Some(empty) = metadata.get("labels").filter(|labels| labels.as_object().is_some_and(|l| l.is_empty()))
-        && empty != &before["labels"]
-    {
-        object_mut(metadata).remove("labels");
-    }
 }
 
 /// Status and everything else are written by different requests.
@@ -559,9 +579,12 @@ fn bump_generation(row: &Resource, subresource: &str, old: &Value, new: &mut Val
     }
     let generation = at(old, &["metadata", "generation"]).and_then(Value::as_i64).unwrap_or(1);
     let changed = |key: &str| old.get(key) != new.get(key);
-    let changed = if row.custom.is_some() || matches!(row.kind.as_str(), "EndpointSlice" | "ValidatingWebhookConfiguration") {
+    let changed = if row.custom.is_some()
+        || matches!(row.kind.as_str(), "EndpointSlice" | "ValidatingWebhookConfiguration")
+    {
         let keys = object_keys(old).chain(object_keys(new));
-        keys.filter(|&key| key != "metadata" && key != "apiVersion" && !(row.status && key == "status")).any(changed)
+        keys.filter(|&key| key != "metadata" && key != "apiVersion" && !(row.status && key == "status"))
+            .any(changed)
     } else {
         changed("spec")
     };
@@ -600,9 +623,8 @@ fn check_namespace(cluster: &Cluster, row: &Resource, namespace: &str, name: &st
     )?;
     if object::is_terminating(&stored.object) {
         let named = Named { group: &row.group, resource: &row.plural, name };
-        let why = format!(
-            "unable to create new content in namespace {namespace} because it is being terminated"
-        );
+        let why =
+            format!("unable to create new content in namespace {namespace} because it is being terminated");
         let mut error = ApiError::forbidden(named, &why);
         error.details["causes"] = json!([{
             "reason": "NamespaceTerminating",

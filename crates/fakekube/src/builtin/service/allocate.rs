@@ -25,8 +25,9 @@ pub(crate) struct Allocator {
     taken: Mutex<Taken>,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Range {
+    text: String,
     v6: bool,
     first: u128,
     size: u128,
@@ -78,10 +79,13 @@ impl Allocator {
     pub(crate) fn new(cidrs: &[String]) -> std::result::Result<Self, Error> {
         let mut ranges: Vec<Range> = Vec::new();
         for cidr in cidrs {
-            let range = Range::parse(cidr)
-                .ok_or_else(|| Error::Options(format!("service range {cidr:?} is not a network with room for addresses")))?;
+            let range = Range::parse(cidr).ok_or_else(|| {
+                Error::Options(format!("service range {cidr:?} is not a network with room for addresses"))
+            })?;
             if ranges.iter().any(|other| other.v6 == range.v6) {
-                return Err(Error::Options(format!("service range {cidr:?}: there is one of that family already")));
+                return Err(Error::Options(format!(
+                    "service range {cidr:?}: there is one of that family already"
+                )));
             }
             ranges.push(range);
         }
@@ -101,7 +105,7 @@ impl Allocator {
     }
 
     /// Completes a Service's families, addresses and ports.
-    pub(crate) fn allocate(&self, old: Option<&Value>, new: &mut Value, dry_run: bool) -> Result<Reservation<'_>> {
+    pub(crate) fn allocate(&self, old: Option<&Value>, new: &mut Value) -> Result<Reservation<'_>> {
         let mut reservation = Reservation::none(self);
         let name = object::name(new).to_owned();
         let invalid = |error: FieldError| ApiError::invalid("", "Service", &name, &[error]);
@@ -112,15 +116,15 @@ impl Allocator {
         let held = old.map(held_ports).unwrap_or_default();
         let spec = &mut new["spec"];
         let wants = kind == "NodePort"
-            || (kind == "LoadBalancer" && at(spec, &["allocateLoadBalancerNodePorts"]) != Some(&Value::Bool(false)));
+            || (kind == "LoadBalancer"
+                && at(spec, &["allocateLoadBalancerNodePorts"]) != Some(&Value::Bool(false)));
         if needs_node_ports(&kind) {
             let mut mine: HashSet<u16> = HashSet::new();
-            for (i, port) in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten().enumerate() {
+            for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
                 let asked = number(port, "nodePort");
                 if asked == 0 && !wants {
                     continue;
                 }
-                let _ = i;
                 let got = if asked == 0 {
                     self.free_port(&mut reservation).map_err(invalid)?
                 } else {
@@ -140,15 +144,14 @@ impl Allocator {
             };
             object_mut(spec).insert("healthCheckNodePort".into(), got.into());
         }
-        // What a dry run takes is given back when the reservation is dropped.
-        let _ = dry_run;
         Ok(reservation)
     }
 
     /// Gives back what the old state of a written Service held and the new one does not.
     pub(crate) fn settle(&self, old: Option<&Value>, new: Option<&Value>) {
         let Some(old) = old else { return };
-        let (addresses, ports) = (new.map(held_addresses).unwrap_or_default(), new.map(held_ports).unwrap_or_default());
+        let (addresses, ports) =
+            (new.map(held_addresses).unwrap_or_default(), new.map(held_ports).unwrap_or_default());
         let mut taken = self.lock();
         for address in held_addresses(old).difference(&addresses) {
             taken.addresses.remove(address);
@@ -169,7 +172,7 @@ impl Allocator {
         let mut asked: Vec<String> =
             list(spec, &["clusterIPs"]).iter().filter_map(Value::as_str).map(str::to_owned).collect();
         if asked.is_empty() && !one.is_empty() {
-            asked.push(one.clone());
+            asked.push(one);
         } else if !one.is_empty() && asked.first() != Some(&one) {
             let detail = "first value must match `clusterIP`";
             return Err(FieldError::invalid("spec.clusterIPs", asked, detail));
@@ -202,11 +205,18 @@ impl Allocator {
             })?;
             if !held.contains(&address) {
                 if !self.ranges.iter().any(|range| range.v6 == v6 && range.contains(address)) {
-                    let range = "the provided network does not match the current range";
-                    return Err(fail(format!("failed to allocate IP {address}: {range}")));
+                    let range =
+                        self.ranges.iter().find(|range| range.v6 == v6).map(|range| range.text.clone());
+                    let range = range.unwrap_or_default();
+                    return Err(fail(format!(
+                        "failed to allocate IP {address}: the provided IP ({address}) is not in the valid range. \
+                         The range of valid IPs is {range}"
+                    )));
                 }
                 if !self.lock().addresses.insert(address) {
-                    return Err(fail(format!("failed to allocate IP {address}: provided IP is already allocated")));
+                    return Err(fail(format!(
+                        "failed to allocate IP {address}: provided IP is already allocated"
+                    )));
                 }
                 reservation.addresses.push(address);
             }
@@ -234,25 +244,32 @@ impl Allocator {
                 Some("IPv6") => true,
                 _ => {
                     let known = ["IPv4".into(), "IPv6".into()];
-                    return Err(FieldError::not_supported(format!("spec.ipFamilies[{i}]"), family.clone(), &known));
+                    return Err(FieldError::not_supported(
+                        format!("spec.ipFamilies[{i}]"),
+                        family.clone(),
+                        &known,
+                    ));
                 }
             };
             if !self.serves(v6) && !headless {
-                return Err(FieldError::invalid("spec.ipFamilies", family.clone(), "not configured on this cluster"));
+                return Err(FieldError::invalid(
+                    "spec.ipFamilies",
+                    family.clone(),
+                    "not configured on this cluster",
+                ));
             }
             families.push(v6);
         }
         for address in asked.iter().skip(families.len()).filter_map(|text| text.parse::<IpAddr>().ok()) {
             families.push(address.is_ipv6());
         }
-        let selectorless = at(spec, &["selector"]).and_then(Value::as_object).is_none_or(|map| map.is_empty());
+        let selectorless =
+            at(spec, &["selector"]).and_then(Value::as_object).is_none_or(|map| map.is_empty());
         let policy = text(spec, &["ipFamilyPolicy"]).to_owned();
         let policy = match policy.as_str() {
             "" if headless && selectorless && families.is_empty() => "RequireDualStack".to_owned(),
             "" if families.len() > 1 => {
-                let given = spec["ipFamilies"].clone();
                 let detail = "must be set to `PreferDualStack` or `RequireDualStack` when multiple `ipFamilies` are specified";
-                let _ = given;
                 return Err(FieldError::required("spec.ipFamilyPolicy", detail));
             }
             "" => "SingleStack".to_owned(),
@@ -290,8 +307,18 @@ impl Allocator {
         self.ranges.iter().any(|range| range.v6 == v6)
     }
 
-    fn free_address(&self, v6: bool, reservation: &mut Reservation<'_>) -> std::result::Result<IpAddr, FieldError> {
-        let full = || FieldError::invalid("spec.clusterIPs", Value::Null, "failed to allocate a serviceIP: range is full");
+    fn free_address(
+        &self,
+        v6: bool,
+        reservation: &mut Reservation<'_>,
+    ) -> std::result::Result<IpAddr, FieldError> {
+        let full = || {
+            FieldError::invalid(
+                "spec.clusterIPs",
+                Value::Null,
+                "failed to allocate a serviceIP: range is full",
+            )
+        };
         let range = self.ranges.iter().find(|range| range.v6 == v6).ok_or_else(full)?;
         let mut taken = self.lock();
         // The first address of a network and, of an IPv4 one, the last are no addresses of hosts.
@@ -368,7 +395,7 @@ impl Range {
         if length > bits || !(2..=64).contains(&host_bits) || (number & ((1 << host_bits) - 1)) != 0 {
             return None;
         }
-        Some(Self { v6, first: number, size: 1 << host_bits })
+        Some(Self { text: cidr.to_owned(), v6, first: number, size: 1 << host_bits })
     }
 
     fn address(&self, offset: u128) -> IpAddr {
@@ -397,8 +424,10 @@ fn held_addresses(service: &Value) -> HashSet<IpAddr> {
 
 fn held_ports(service: &Value) -> HashSet<u16> {
     let spec = &service["spec"];
-    let mut ports: HashSet<u16> =
-        list(spec, &["ports"]).iter().filter_map(|port| u16::try_from(number(port, "nodePort")).ok()).collect();
+    let mut ports: HashSet<u16> = list(spec, &["ports"])
+        .iter()
+        .filter_map(|port| u16::try_from(number(port, "nodePort")).ok())
+        .collect();
     ports.extend(u16::try_from(number(spec, "healthCheckNodePort")).ok());
     ports.remove(&0);
     ports
@@ -423,15 +452,15 @@ mod tests {
         let allocator = allocator(&["10.96.0.0/30"]);
         for _ in 0..5 {
             let mut new = service(json!({ "type": "NodePort" }));
-            drop(allocator.allocate(None, &mut new, true).expect("allocates"));
+            drop(allocator.allocate(None, &mut new).expect("allocates"));
             assert_eq!(new["spec"]["clusterIP"], "10.96.0.2", "the only free address");
         }
         let mut first = service(json!({}));
-        allocator.allocate(None, &mut first, false).expect("allocates").keep();
-        let error = allocator.allocate(None, &mut service(json!({})), false).expect_err("full");
+        allocator.allocate(None, &mut first).expect("allocates").keep();
+        let error = allocator.allocate(None, &mut service(json!({}))).expect_err("full");
         assert!(error.message.contains("range is full"), "{}", error.message);
         allocator.settle(Some(&first), None);
-        allocator.allocate(None, &mut service(json!({})), false).expect("free again").keep();
+        allocator.allocate(None, &mut service(json!({}))).expect("free again").keep();
     }
 
     #[test]
@@ -439,29 +468,32 @@ mod tests {
         let dual = allocator(&["10.96.0.0/16", "fd00:10:96::/112"]);
         let of = |extra: Value| {
             let mut new = service(extra);
-            dual.allocate(None, &mut new, false).map(|_| new["spec"]["ipFamilies"].clone()).map_err(|e| e.message)
+            dual.allocate(None, &mut new).map(|_| new["spec"]["ipFamilies"].clone()).map_err(|e| e.message)
         };
         assert_eq!(of(json!({})), Ok(json!(["IPv4"])));
         assert_eq!(of(json!({ "ipFamilyPolicy": "PreferDualStack" })), Ok(json!(["IPv4", "IPv6"])));
-        assert_eq!(of(json!({ "ipFamilyPolicy": "RequireDualStack", "ipFamilies": ["IPv6"] })), Ok(json!(["IPv6", "IPv4"])));
+        assert_eq!(
+            of(json!({ "ipFamilyPolicy": "RequireDualStack", "ipFamilies": ["IPv6"] })),
+            Ok(json!(["IPv6", "IPv4"]))
+        );
         assert_eq!(of(json!({ "clusterIP": "fd00:10:96::77" })), Ok(json!(["IPv6"])));
         let single = allocator(&["10.96.0.0/16"]);
         let mut new = service(json!({ "ipFamilyPolicy": "RequireDualStack" }));
-        assert!(single.allocate(None, &mut new, false).is_err());
+        assert!(single.allocate(None, &mut new).is_err());
     }
 
     #[test]
     fn a_taken_port_is_refused_and_a_held_one_kept() {
         let allocator = allocator(&["10.96.0.0/16"]);
         let mut a = service(json!({ "type": "NodePort", "ports": [{ "port": 80, "nodePort": 30500 }] }));
-        allocator.allocate(None, &mut a, false).expect("free").keep();
+        allocator.allocate(None, &mut a).expect("free").keep();
         let mut b = a.clone();
         b["spec"]["clusterIP"] = "".into();
         b["spec"]["clusterIPs"] = json!([]);
-        let error = allocator.allocate(None, &mut b, false).expect_err("taken");
+        let error = allocator.allocate(None, &mut b).expect_err("taken");
         assert!(error.message.contains("provided port is already allocated"));
         let mut again = a.clone();
-        allocator.allocate(Some(&a), &mut again, false).expect("its own").keep();
+        allocator.allocate(Some(&a), &mut again).expect("its own").keep();
         assert_eq!(a, again);
     }
 }

@@ -41,8 +41,10 @@ pub(crate) fn defaults(service: &mut Value) {
     }
     if kind == "LoadBalancer" {
         default_value(spec, "allocateLoadBalancerNodePorts", json!(true));
-        if let Some(Value::Array(ingress)) =
-            service.get_mut("status").and_then(|status| status.get_mut("loadBalancer")).and_then(|lb| lb.get_mut("ingress"))
+        if let Some(Value::Array(ingress)) = service
+            .get_mut("status")
+            .and_then(|status| status.get_mut("loadBalancer"))
+            .and_then(|lb| lb.get_mut("ingress"))
         {
             for entry in ingress {
                 if !text(entry, &["ip"]).is_empty() {
@@ -59,9 +61,13 @@ pub(crate) fn prepare_update(old: &Value, new: &mut Value) {
     let was = text(&before, &["type"]).to_owned();
     let spec = &mut new["spec"];
     let both = |needs: fn(&str) -> bool| needs(&was) && needs(&now);
-    if both(needs_cluster_ip) && text(spec, &["clusterIP"]).is_empty() && list(spec, &["clusterIPs"]).is_empty() {
-        carry(&before, spec, "clusterIP");
-        carry(&before, spec, "clusterIPs");
+    if both(needs_cluster_ip) {
+        if text(spec, &["clusterIP"]).is_empty() {
+            carry(&before, spec, "clusterIP");
+        }
+        if list(spec, &["clusterIPs"]).is_empty() && spec.get("clusterIP") == before.get("clusterIP") {
+            carry(&before, spec, "clusterIPs");
+        }
     }
     sync_cluster_ips(&before, spec);
     if both(needs_node_ports) {
@@ -91,7 +97,7 @@ pub(crate) fn prepare_update(old: &Value, new: &mut Value) {
         }
     };
     let now_external = needs_node_ports(&now);
-    if !needs_cluster_ip(&now) && needs_cluster_ip(&was) {
+    if now == "ExternalName" && needs_cluster_ip(&was) {
         for key in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "internalTrafficPolicy"] {
             drop(key, false);
         }
@@ -120,6 +126,10 @@ pub(crate) fn prepare_update(old: &Value, new: &mut Value) {
 fn sync_cluster_ips(old: &Value, spec: &mut Value) {
     let one = text(spec, &["clusterIP"]).to_owned();
     let many = list(spec, &["clusterIPs"]).to_vec();
+    if many.is_empty() && !one.is_empty() {
+        object_mut(spec).insert("clusterIPs".into(), json!([one]));
+        return;
+    }
     let changed = |key: &str| old.get(key) != spec.get(key);
     if changed("clusterIP") && !changed("clusterIPs") {
         if one.is_empty() {
@@ -147,16 +157,19 @@ pub(crate) fn errors(old: Option<&Value>, new: &Value) -> Vec<FieldError> {
         errors.push(FieldError::required("spec.ports", ""));
     }
     if kind == "LoadBalancer" && headless {
-        errors.push(FieldError::invalid("spec.clusterIPs[0]", "None", "may not be set to 'None' for LoadBalancer services"));
+        errors.push(FieldError::invalid(
+            "spec.clusterIPs[0]",
+            "None",
+            "may not be set to 'None' for LoadBalancer services",
+        ));
     }
     for (i, port) in ports.iter().enumerate() {
         port_errors(i, port, ports, headless, &mut errors);
     }
     let kept_node_ports = ports.iter().enumerate().filter(|(_, port)| number(port, "nodePort") != 0);
     if !needs_node_ports(kind) {
-        for (i, port) in kept_node_ports {
+        for (i, _) in kept_node_ports {
             let field = format!("spec.ports[{i}].nodePort");
-            let _ = port;
             errors.push(FieldError::forbidden(field, "may not be used when `type` is 'ClusterIP'"));
         }
     }
@@ -231,18 +244,31 @@ pub(crate) fn status_errors(service: &Value) -> Vec<FieldError> {
             errors.push(FieldError::invalid(field("ip"), ip, detail));
         }
         match (ip.is_empty(), text(entry, &["ipMode"])) {
-            (false, "") => errors.push(FieldError::required(field("ipMode"), "must be specified when `ip` is set")),
+            (false, "") => {
+                errors.push(FieldError::required(field("ipMode"), "must be specified when `ip` is set"))
+            }
             (true, mode) if !mode.is_empty() => {
-                errors.push(FieldError::forbidden(field("ipMode"), "may not be specified when `ip` is not set"));
+                errors.push(FieldError::forbidden(
+                    field("ipMode"),
+                    "may not be specified when `ip` is not set",
+                ));
             }
             (false, mode) if !matches!(mode, "VIP" | "Proxy") => {
-                errors.push(FieldError::not_supported(field("ipMode"), mode, &["Proxy".into(), "VIP".into()]));
+                errors.push(FieldError::not_supported(
+                    field("ipMode"),
+                    mode,
+                    &["Proxy".into(), "VIP".into()],
+                ));
             }
             _ => {}
         }
         let hostname = text(entry, &["hostname"]);
         if !hostname.is_empty() && hostname.parse::<std::net::IpAddr>().is_ok() {
-            errors.push(FieldError::invalid(field("hostname"), hostname, "must be a DNS name, not an IP address"));
+            errors.push(FieldError::invalid(
+                field("hostname"),
+                hostname,
+                "must be a DNS name, not an IP address",
+            ));
         }
     }
     errors
@@ -280,9 +306,11 @@ fn port_errors(i: usize, port: &Value, all: &[Value], headless: bool, errors: &m
 
 fn class_errors(old: Option<&Value>, spec: &Value, kind: &str, errors: &mut Vec<FieldError>) {
     let class = at(spec, &["loadBalancerClass"]);
-    if let (Some(class), true) = (class, kind != "LoadBalancer") {
-        let _ = class;
-        errors.push(FieldError::forbidden("spec.loadBalancerClass", "may only be used when `type` is 'LoadBalancer'"));
+    if class.is_some() && kind != "LoadBalancer" {
+        errors.push(FieldError::forbidden(
+            "spec.loadBalancerClass",
+            "may only be used when `type` is 'LoadBalancer'",
+        ));
     }
     if let Some(old) = old
         && text(old, &["spec", "type"]) == "LoadBalancer"
@@ -352,11 +380,14 @@ mod tests {
     #[test]
     fn a_load_balancer_gets_every_default() {
         let service = service(json!({ "type": "LoadBalancer", "ports": [{ "port": 80 }] }));
-        assert_eq!(service["spec"], json!({
-            "type": "LoadBalancer", "sessionAffinity": "None", "internalTrafficPolicy": "Cluster",
-            "externalTrafficPolicy": "Cluster", "allocateLoadBalancerNodePorts": true,
-            "ports": [{ "port": 80, "protocol": "TCP", "targetPort": 80 }],
-        }));
+        assert_eq!(
+            service["spec"],
+            json!({
+                "type": "LoadBalancer", "sessionAffinity": "None", "internalTrafficPolicy": "Cluster",
+                "externalTrafficPolicy": "Cluster", "allocateLoadBalancerNodePorts": true,
+                "ports": [{ "port": 80, "protocol": "TCP", "targetPort": 80 }],
+            })
+        );
         assert!(errors(None, &service).is_empty());
     }
 
@@ -369,11 +400,14 @@ mod tests {
         let mut new = old.clone();
         new["spec"]["type"] = "ClusterIP".into();
         prepare_update(&old, &mut new);
-        assert_eq!(new["spec"], json!({
-            "type": "ClusterIP", "sessionAffinity": "None", "internalTrafficPolicy": "Cluster",
-            "clusterIP": "10.96.0.2", "clusterIPs": ["10.96.0.2"],
-            "ports": [{ "port": 80, "protocol": "TCP", "targetPort": 80 }],
-        }));
+        assert_eq!(
+            new["spec"],
+            json!({
+                "type": "ClusterIP", "sessionAffinity": "None", "internalTrafficPolicy": "Cluster",
+                "clusterIP": "10.96.0.2", "clusterIPs": ["10.96.0.2"],
+                "ports": [{ "port": 80, "protocol": "TCP", "targetPort": 80 }],
+            })
+        );
         assert_eq!(new["status"], json!({ "loadBalancer": {} }));
         assert!(errors(Some(&old), &new).is_empty());
     }
@@ -381,10 +415,15 @@ mod tests {
     #[test]
     fn a_class_cannot_change_but_can_come_with_the_type() {
         let plain = service(json!({ "type": "ClusterIP", "ports": [{ "port": 80 }] }));
-        let with = |class: &str| service(json!({ "type": "LoadBalancer", "loadBalancerClass": class, "ports": [{ "port": 80 }] }));
+        let with = |class: &str| {
+            service(json!({ "type": "LoadBalancer", "loadBalancerClass": class, "ports": [{ "port": 80 }] }))
+        };
         assert!(errors(Some(&plain), &with("a")).is_empty());
         let found = errors(Some(&with("a")), &with("b"));
-        assert_eq!(found[0].to_string(), "spec.loadBalancerClass: Invalid value: \"b\": may not change once set");
+        assert_eq!(
+            found[0].to_string(),
+            "spec.loadBalancerClass: Invalid value: \"b\": may not change once set"
+        );
     }
 
     #[test]
