@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The speaker as a whole, against an API server on a real socket. Its advertisements name an interface that
+//! does not exist, so that a test never sends a frame into the network of the machine it runs on.
+#![allow(clippy::unwrap_used, reason = "what a helper cannot do fails the test")]
+
+#[path = "../../../kube-support/tests/api/cable.rs"]
+mod cable;
+
+use std::path::PathBuf;
+
+use ferrolb_api::{ConfigurationState, IPAddressPool, L2Advertisement, ServiceL2Status};
+use ferrolb_kube_support::client::Source;
+use ferrolb_kube_support::common::Common;
+use ferrolb_kube_support::tls::TlsOptions;
+use ferrolb_speaker::{Options, run};
+use k8s_openapi::api::core::v1::{Event, Namespace, Node, Pod, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Resource;
+use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
+use kube::core::{ClusterResourceScope, NamespaceResourceScope};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use cable::{Bench, soon, until};
+
+const NAMESPACE: &str = "metallb-system";
+
+struct Speaker {
+    stop: CancellationToken,
+    ended: JoinHandle<anyhow::Result<()>>,
+}
+
+impl Speaker {
+    fn start(bench: &Bench) -> Self {
+        let stop = CancellationToken::new();
+        let options = Options {
+            common: Common {
+                namespace: NAMESPACE.to_owned(),
+                pod_name: "speaker-1".to_owned(),
+                lb_class: String::new(),
+                metrics_port: 0,
+                health_port: 0,
+                tls: TlsOptions::parse("", "", "").unwrap(),
+                metrics_cert_dir: PathBuf::from("/nowhere"),
+                source: Source::default(),
+            },
+            node: "node-1".into(),
+            ignore_exclude_lb: false,
+            bgp_type: String::new(),
+        };
+        let ended = tokio::spawn(run(options, bench.client.clone(), stop.clone()));
+        Self { stop, ended }
+    }
+
+    async fn stop(self) {
+        self.stop.cancel();
+        soon("the speaker ends", self.ended).await.unwrap().unwrap();
+    }
+}
+
+async fn create<K>(bench: &Bench, namespace: &str, object: Value)
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + std::fmt::Debug
+        + DeserializeOwned
+        + Serialize,
+{
+    let api: Api<K> = Api::namespaced(bench.direct.clone(), namespace);
+    api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
+}
+
+async fn create_in_cluster<K>(bench: &Bench, object: Value)
+where
+    K: Resource<DynamicType = (), Scope = ClusterResourceScope>
+        + Clone
+        + std::fmt::Debug
+        + DeserializeOwned
+        + Serialize,
+{
+    let api: Api<K> = Api::all(bench.direct.clone());
+    api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
+}
+
+async fn cluster(bench: &Bench) {
+    for name in [NAMESPACE, "demo"] {
+        create_in_cluster::<Namespace>(bench, json!({"metadata": {"name": name}})).await;
+    }
+    for definition in ferrolb_api::crds() {
+        create_in_cluster::<CustomResourceDefinition>(bench, serde_json::to_value(definition).unwrap()).await;
+    }
+    create_in_cluster::<Node>(bench, json!({"metadata": {"name": "node-1"}})).await;
+    let pod =
+        json!({"metadata": {"name": "speaker-1"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    create::<Pod>(bench, NAMESPACE, pod).await;
+    let custom = |kind: &str, name: &str, spec: Value| json!({"apiVersion": "metallb.io/v1beta1", "kind": kind, "metadata": {"name": name}, "spec": spec});
+    let pool = custom("IPAddressPool", "first-pool", json!({"addresses": ["192.168.10.200-192.168.10.220"]}));
+    create::<IPAddressPool>(bench, NAMESPACE, pool).await;
+    let advertisement = custom("L2Advertisement", "l2", json!({"interfaces": ["no-such-link0"]}));
+    create::<L2Advertisement>(bench, NAMESPACE, advertisement).await;
+}
+
+async fn service(bench: &Bench, name: &str, ip: &str) {
+    let service = json!({
+        "metadata": {"name": name}, "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]},
+    });
+    create::<Service>(bench, "demo", service).await;
+    let slice = json!({
+        "metadata": {"name": name, "labels": {"kubernetes.io/service-name": name}},
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": ["172.20.1.10"], "conditions": {"ready": true}, "nodeName": "node-1"}],
+    });
+    create::<EndpointSlice>(bench, "demo", slice).await;
+    let api: Api<Service> = Api::namespaced(bench.direct.clone(), "demo");
+    let status = Patch::Merge(json!({"status": {"loadBalancer": {"ingress": [{"ip": ip}]}}}));
+    api.patch_status(name, &PatchParams::default(), &status).await.unwrap();
+}
+
+async fn told(bench: &Bench, name: &str, wanted: (&str, &str)) {
+    let api: Api<Event> = Api::namespaced(bench.direct.clone(), "demo");
+    until(&format!("{name} is told {wanted:?}"), || async {
+        let of_service = ListParams::default().fields(&format!("involvedObject.name={name}"));
+        let events = api.list(&of_service).await.unwrap().items;
+        events
+            .iter()
+            .any(|event| {
+                (event.reason.as_deref(), event.message.as_deref()) == (Some(wanted.0), Some(wanted.1))
+                    && event.reporting_component.as_deref() == Some("metallb-speaker")
+            })
+            .then_some(())
+    })
+    .await;
+}
+
+fn no_interface(ip: &str) -> (&'static str, String) {
+    (
+        "announceFailed",
+        format!(
+            "the interfaces specified by LB IP \"{ip}\" doesn't exist in assigned node \"node-1\" with protocol \
+             \"layer2\""
+        ),
+    )
+}
+
+#[tokio::test]
+async fn an_owner_without_the_interface_says_so_and_the_configuration_is_valid() {
+    let bench = Bench::new().await;
+    cluster(&bench).await;
+    let speaker = Speaker::start(&bench);
+    service(&bench, "hello-lb", "192.168.10.200").await;
+    let (reason, message) = no_interface("192.168.10.200");
+    told(&bench, "hello-lb", (reason, &message)).await;
+
+    let states: Api<ConfigurationState> = Api::namespaced(bench.direct.clone(), NAMESPACE);
+    until("the ConfigurationState is valid", || async {
+        let state = serde_json::to_value(states.get_opt("speaker-node-1").await.unwrap()?).unwrap();
+        (state["status"]["result"] == "Valid").then_some(())
+    })
+    .await;
+    let statuses: Api<ServiceL2Status> = Api::namespaced(bench.direct.clone(), NAMESPACE);
+    for status in statuses.list(&ListParams::default()).await.unwrap() {
+        let status = serde_json::to_value(status).unwrap();
+        assert!(status["status"]["interfaces"].as_array().is_none_or(Vec::is_empty), "{status}");
+    }
+    speaker.stop().await;
+}
+
+#[tokio::test]
+async fn an_outage_ends_without_a_restart_though_the_history_is_gone() {
+    let bench = Bench::new().await;
+    cluster(&bench).await;
+    let speaker = Speaker::start(&bench);
+    service(&bench, "before", "192.168.10.200").await;
+    let (reason, message) = no_interface("192.168.10.200");
+    told(&bench, "before", (reason, &message)).await;
+
+    bench.pull();
+    service(&bench, "during", "192.168.10.201").await;
+    bench.server.compact();
+    assert!(!speaker.ended.is_finished());
+    bench.plug_in();
+    let (reason, message) = no_interface("192.168.10.201");
+    told(&bench, "during", (reason, &message)).await;
+    speaker.stop().await;
+}
+
+#[tokio::test]
+async fn a_start_without_an_api_server_waits_for_it() {
+    let bench = Bench::new().await;
+    cluster(&bench).await;
+    service(&bench, "hello-lb", "192.168.10.200").await;
+    bench.pull();
+    let speaker = Speaker::start(&bench);
+    tokio::task::yield_now().await;
+    bench.plug_in();
+    let (reason, message) = no_interface("192.168.10.200");
+    told(&bench, "hello-lb", (reason, &message)).await;
+    speaker.stop().await;
+}
+
+#[tokio::test]
+async fn a_stop_while_the_api_server_is_away_ends_at_once() {
+    let bench = Bench::new().await;
+    bench.pull();
+    let speaker = Speaker::start(&bench);
+    tokio::task::yield_now().await;
+    speaker.stop().await;
+}
