@@ -52,15 +52,12 @@ pub(crate) fn enter(args: &EnterArgs) -> anyhow::Error {
         Ok(launch)
     };
     match attempt() {
-        Ok(launch) => become_program(&launch),
+        Ok(launch) => {
+            let argv: Vec<OsString> = launch.argv.iter().map(OsString::from).collect();
+            container::enter_and_exec(&launch.spec, &argv).into()
+        }
         Err(error) => error,
     }
-}
-
-/// Becomes the program of `launch`. Gives back only an error.
-pub(crate) fn become_program(launch: &Launch) -> anyhow::Error {
-    let argv: Vec<OsString> = launch.argv.iter().map(OsString::from).collect();
-    container::enter_and_exec(&launch.spec, &argv).into()
 }
 
 /// A process that runs until it is told to end.
@@ -252,7 +249,8 @@ pub(crate) fn quoted(word: &str) -> String {
     }
 }
 
-const PROXIES: [&str; 6] =
+/// Variables by which programs find a way to the internet.
+pub(crate) const PROXIES: [&str; 6] =
     ["http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"];
 
 #[cfg(test)]

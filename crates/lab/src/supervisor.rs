@@ -4,13 +4,14 @@
 //! `up` starts this program again, in a session of its own, to hold the bench; it passes on what that says until the
 //! bench is ready. The others find the bench through its state directory.
 
+use std::convert::Infallible;
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use ferrolb_linux::container::Spec;
 use ferrolb_linux::process::Identity;
 use ferrolb_linux::{Namespace, netns};
 use nix::sys::signal::Signal;
@@ -18,7 +19,7 @@ use serde::Serialize;
 
 use crate::api_server::ApiSource;
 use crate::host::{Host, LabName};
-use crate::launch::{self, Launch};
+use crate::launch;
 use crate::ledger::Ledger;
 use crate::progress::{Line, Progress};
 use crate::stage::{self, Interrupted, Options};
@@ -173,7 +174,7 @@ pub(crate) fn down(lab: &LabName) -> Result<()> {
 
 /// Becomes a command on a host, or in a Pod, of a bench that is up. Gives back only an error.
 pub(crate) fn exec(lab: &LabName, place: &str, command: &[String]) -> anyhow::Error {
-    let attempt = || -> Result<Launch> {
+    let attempt = || -> Result<Infallible> {
         tools::require_root()?;
         let ledger = living(lab)?;
         let namespace = topology::namespace_name(&ledger, place);
@@ -186,19 +187,21 @@ pub(crate) fn exec(lab: &LabName, place: &str, command: &[String]) -> anyhow::Er
         }
         let [program, arguments @ ..] = command else { bail!("no command given after --") };
         let path = if program.contains('/') { Some(PathBuf::from(program)) } else { tools::find(program) };
-        let path = path.with_context(|| format!("{program} is not installed"))?;
-        let mut argv = vec![path.display().to_string()];
-        argv.extend(arguments.iter().cloned());
-        let mut spec = Spec::host(&namespace);
-        let own = std::env::vars().filter(|(name, _)| !is_proxy(name) && name != "KUBECONFIG");
-        let mut environment: Vec<(String, String)> = own.collect();
-        environment.push(("KUBECONFIG".to_owned(), ledger.kubeconfig().display().to_string()));
-        spec.environment = Some(environment);
+        let mut command = match path {
+            Some(path) => Command::new(path),
+            None => return Err(tools::explain(program, std::io::ErrorKind::NotFound.into())),
+        };
+        command.args(arguments).env("KUBECONFIG", ledger.kubeconfig());
+        for name in launch::PROXIES {
+            command.env_remove(name);
+        }
         ledger.note_process(Identity::own()?, &format!("exec {place}"))?;
-        Ok(Launch { role: place.to_owned(), spec, argv })
+        // The network alone is the host's: files, and the directory the caller is in, stay.
+        Namespace::open(&namespace)?.enter()?;
+        Err(anyhow::Error::new(command.exec()).context(format!("start {program}")))
     };
     match attempt() {
-        Ok(launch) => launch::become_program(&launch),
+        Ok(never) => match never {},
         Err(error) => error,
     }
 }
@@ -319,10 +322,6 @@ fn print_usage(ledger: &Ledger) {
 fn say(kind: &str, text: &str) {
     let mut stdout = std::io::stdout().lock();
     let _ = writeln!(stdout, "{kind} {text}").and_then(|()| stdout.flush());
-}
-
-fn is_proxy(name: &str) -> bool {
-    matches!(name.to_ascii_lowercase().as_str(), "http_proxy" | "https_proxy" | "all_proxy")
 }
 
 const DOWN_WITHIN: Duration = Duration::from_secs(30);
