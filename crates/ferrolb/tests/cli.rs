@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The binary as a person or a manifest calls it: names, exit codes, what goes to which stream.
+#![allow(clippy::unwrap_used, reason = "what a helper cannot do fails the test")]
+
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::{Command, Output};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_ferrolb");
+
+/// What the daemons need before anything else is looked at.
+const NEEDED: &[&str] = &["--namespace=metallb-system", "--pod-name=p"];
+
+fn call(program: &Path, args: &[&str], env: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(program);
+    command.args(args).env_clear().envs(env.iter().copied());
+    command.output().unwrap()
+}
+
+fn code(output: &Output) -> i32 {
+    output.status.code().unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn ferrolb(args: &[&str], env: &[(&str, &str)]) -> Output {
+    call(Path::new(BINARY), args, env)
+}
+
+#[test]
+fn help_shows_examples_and_a_wrong_subcommand_ends_with_two() {
+    let help = ferrolb(&["--help"], &[]);
+    assert_eq!(code(&help), 0);
+    assert!(stdout(&help).contains("ferrolb crds | kubectl apply -f -"), "{}", stdout(&help));
+    let wrong = ferrolb(&["fly"], &[]);
+    assert_eq!(code(&wrong), 2);
+    assert!(stderr(&wrong).contains("fly"));
+}
+
+#[test]
+fn crds_are_printed_in_both_forms() {
+    let yaml = ferrolb(&["crds"], &[]);
+    assert_eq!(code(&yaml), 0);
+    assert_eq!(stdout(&yaml).matches("\nkind: CustomResourceDefinition\n").count(), 9);
+    let json = ferrolb(&["crds", "-o", "json"], &[]);
+    let list: serde_json::Value = serde_json::from_str(&stdout(&json)).unwrap();
+    assert_eq!(list["items"].as_array().unwrap().len(), 9);
+}
+
+#[test]
+fn a_link_named_as_a_daemon_is_that_daemon_with_go_s_flags() {
+    let directory = tempfile::tempdir().unwrap();
+    for name in ["controller", "speaker"] {
+        let program = directory.path().join(name);
+        symlink(BINARY, &program).unwrap();
+        let help = call(&program, &["-h"], &[]);
+        assert_eq!(code(&help), 0, "{name}");
+        assert!(stderr(&help).starts_with(&format!("Usage of {name}:\n  -")), "{}", stderr(&help));
+        let unknown = call(&program, &["-no-such-flag"], &[]);
+        assert_eq!(code(&unknown), 2, "{name}");
+        let text = stderr(&unknown);
+        assert!(
+            text.starts_with(&format!("flag provided but not defined: -no-such-flag\nUsage of {name}:\n"))
+        );
+        assert_eq!(ferrolb(&[name, "-no-such-flag"], &[]), unknown, "the subcommand is the same");
+    }
+}
+
+#[test]
+fn what_a_daemon_cannot_start_with_is_named_and_ends_with_one() {
+    let bad_config = [("KUBECONFIG", "/nowhere/config")];
+    for (daemon, args, env, text) in [
+        ("controller", &["--log-level=loud"][..], &[][..], "failed to parse log level: loud"),
+        (
+            "controller",
+            &["--webhook-mode=onlywebhook"],
+            &[],
+            "--webhook-mode=onlywebhook is not supported yet",
+        ),
+        ("controller", &[], &bad_config, "kubeconfig /nowhere/config (KUBECONFIG): cannot be read"),
+        (
+            "controller",
+            &["--kubeconfig=/nowhere/flag"],
+            &bad_config,
+            "kubeconfig /nowhere/flag (--kubeconfig)",
+        ),
+        ("controller", &["--tls-cipher-suites=X"], &[], "cipher suites cannot be configured with TLS 1.3"),
+        ("speaker", &[], &[], "must specify --node-name or METALLB_NODE_NAME"),
+        (
+            "speaker",
+            &["--node-name=n"],
+            &[("METALLB_ML_BIND_ADDR", "10.0.0.1")],
+            "environment variable METALLB_ML_BIND_ADDR=10.0.0.1 is not supported yet",
+        ),
+        (
+            "speaker",
+            &["--node-name=n"],
+            &[("METALLB_BGP_TYPE", "frr")],
+            "environment variable METALLB_BGP_TYPE=frr is not supported yet",
+        ),
+        ("speaker", &["--node-name=n"], &[], "no Kubernetes API server is configured"),
+    ] {
+        let all: Vec<&str> =
+            [daemon].into_iter().chain(NEEDED.iter().copied()).chain(args.iter().copied()).collect();
+        let output = ferrolb(&all, env);
+        assert_eq!(code(&output), 1, "{all:?}");
+        assert!(stderr(&output).starts_with(&format!("{daemon}: ")), "{}", stderr(&output));
+        assert!(stderr(&output).contains(text), "{text:?} is not in {}", stderr(&output));
+    }
+}
+
+#[test]
+fn every_line_of_the_log_is_json() {
+    let output = ferrolb(&["controller", "--namespace=m", "--pod-name=p"], &[("KUBECONFIG", "/nowhere")]);
+    let log = stdout(&output);
+    assert!(log.lines().count() >= 2, "{log}");
+    for line in log.lines() {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert!(["caller", "level", "msg", "ts"].iter().all(|key| line[key].is_string()), "{line}");
+    }
+    assert!(log.contains("MetalLB controller starting version "), "{log}");
+}
