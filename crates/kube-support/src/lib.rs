@@ -28,4 +28,5 @@ pub mod tls;
 pub mod watch;
 pub mod writes;
 
+mod lossy;
 mod process_metrics;

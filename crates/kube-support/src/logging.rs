@@ -18,6 +18,8 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::layer::{Context, SubscriberExt as _};
 use tracing_subscriber::registry::LookupSpan;
 
+use crate::lossy::Lossy;
+
 /// The values of `--log-level`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogLevel {
@@ -71,7 +73,8 @@ impl FromStr for LogLevel {
 
 /// Sends the log of this process to standard output from now on. A second call changes nothing.
 pub fn install(level: LogLevel) {
-    let subscriber = tracing_subscriber::registry().with(JsonLines::new(level, std::io::stdout()));
+    let subscriber =
+        tracing_subscriber::registry().with(JsonLines::new(level, Lossy::new(std::io::stdout())));
     // The only error is that a log is installed already, as in tests that start two daemons in one process.
     let _ = tracing::subscriber::set_global_default(subscriber);
 }
@@ -122,7 +125,7 @@ where
         let file = metadata.file().and_then(|path| path.rsplit('/').next()).unwrap_or("unknown");
         line.text("caller", format!("{file}:{}", metadata.line().unwrap_or(0)));
         line.text("level", level_name(*metadata.level()).to_owned());
-        line.text("ts", jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
+        line.text("ts", timestamp());
         let Ok(mut bytes) = serde_json::to_vec(&line.keys) else { return };
         bytes.push(b'\n');
         if let Ok(mut out) = self.out.lock() {
@@ -130,6 +133,11 @@ where
             let _ = out.write_all(&bytes).and_then(|()| out.flush());
         }
     }
+}
+
+/// Now, as `ts` has it.
+pub(crate) fn timestamp() -> String {
+    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 fn level_name(level: Level) -> &'static str {
