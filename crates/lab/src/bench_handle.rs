@@ -171,6 +171,28 @@ impl Bench {
         Ok(())
     }
 
+    /// Waits until every daemon has a process on every node it belongs to, ready or not.
+    ///
+    /// # Errors
+    /// Not within `limit`.
+    pub async fn daemons_started(&self, limit: Duration) -> Result<()> {
+        let api = Api::<Pod>::namespaced(self.client().clone(), SYSTEM);
+        let started = wait::all(&api, |pods| {
+            let running = |daemon: Daemon| {
+                pods.iter()
+                    .filter(|pod| pod.labels().get("component").is_some_and(|name| name == daemon.name()))
+                    .filter(|pod| is_running(pod))
+                    .count()
+            };
+            running(Daemon::Controller) == 1 && running(Daemon::Speaker) == Host::NODES.len()
+        });
+        let started = tokio::time::timeout(limit, started);
+        self.progress
+            .during("waiting for the daemons", started)
+            .await
+            .with_context(|| format!("the daemons do not run within {} s", limit.as_secs()))?
+    }
+
     /// Waits until a daemon's rollout is over and all of it is ready.
     ///
     /// # Errors
@@ -406,6 +428,12 @@ impl PodView {
 pub fn kubectl_line(arguments: &[&str]) -> String {
     let words: Vec<String> = arguments.iter().map(|word| launch::quoted(word)).collect();
     format!("kubectl {}", words.join(" "))
+}
+
+/// Whether the container of a Pod has a process.
+fn is_running(pod: &Pod) -> bool {
+    let containers = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
+    containers.into_iter().any(|container| container.started == Some(true))
 }
 
 fn deployment_is_settled(deployment: &Deployment) -> bool {

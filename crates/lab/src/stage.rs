@@ -37,7 +37,8 @@ pub struct Options {
     pub api: ApiSource,
     /// Whether the custom resource definitions are in the cluster from the beginning.
     pub crds: bool,
-    /// Whether the daemons run, and are waited for, before the story begins.
+    /// Whether the daemons run. With the definitions the story begins when they are ready, without when their
+    /// processes run: they are not ready before they know every kind.
     pub daemons: bool,
     /// Where to say what goes on.
     pub progress: Progress,
@@ -108,7 +109,11 @@ fn stage<T, F: AsyncFnOnce(&Bench) -> Result<T>>(
             let bench = Bench::new(Arc::clone(ledger), topology.clone(), client, options.progress.clone());
             if options.daemons {
                 seed::daemons(bench.client()).await?;
-                bench.daemons_ready(DAEMONS_WITHIN).await?;
+                if options.crds {
+                    bench.daemons_ready(DAEMONS_WITHIN).await?;
+                } else {
+                    bench.daemons_started(DAEMONS_WITHIN).await?;
+                }
             }
             let told = story(&bench).await;
             drop(stand_ins);

@@ -79,7 +79,8 @@ pub(crate) async fn prepare(topology: &Topology) -> Result<()> {
 
 /// Whether it is the API's own Service.
 fn is_api(service: &Service) -> bool {
-    (service.namespace().as_deref(), service.metadata.name.as_deref()) == (Some("default"), Some("kubernetes"))
+    (service.namespace().as_deref(), service.metadata.name.as_deref())
+        == (Some("default"), Some("kubernetes"))
 }
 
 /// The API's own Service. Whatever its server says of itself, on the bench it is at this address.

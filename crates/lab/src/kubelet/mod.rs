@@ -34,18 +34,21 @@ pub(crate) struct Context {
     /// The API server's authority, in PEM.
     pub(crate) ca: Arc<str>,
     addresses: Arc<Addresses>,
-    ports: Arc<Mutex<BTreeMap<(Host, String), Arc<tokio::sync::Mutex<()>>>>>,
+    turns: Arc<Mutex<BTreeMap<(Host, String), Turn>>>,
 }
+
+/// Held by the Pod of a workload that has the ports of its node now.
+type Turn = Arc<tokio::sync::Mutex<()>>;
 
 impl Context {
     pub(crate) fn new(view: View, ledger: Arc<Ledger>, topology: Topology, ca: String) -> Self {
-        Self { view, ledger, topology, ca: ca.into(), addresses: Arc::default(), ports: Arc::default() }
+        Self { view, ledger, topology, ca: ca.into(), addresses: Arc::default(), turns: Arc::default() }
     }
 
     /// The turn of a Pod on a node's own network: its predecessor of the same workload holds the same ports until it
     /// has ended, whatever the API says.
-    fn turn(&self, host: Host, owner: &str) -> Arc<tokio::sync::Mutex<()>> {
-        let mut all = self.ports.lock().unwrap_or_else(PoisonError::into_inner);
+    fn turn(&self, host: Host, owner: &str) -> Turn {
+        let mut all = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(all.entry((host, owner.to_owned())).or_default())
     }
 }

@@ -99,10 +99,11 @@ impl Life {
                 (delay * 2).clamp(Duration::from_secs(1), Duration::from_secs(10))
             };
         }
-        if self.placed.is_some() && !self.on_host_network() {
-            if let Err(error) = self.context.topology.remove_pod(&self.pod.name_any()) {
-                tracing::warn!(%error, "the Pod's network stays");
-            }
+        if self.placed.is_some()
+            && !self.on_host_network()
+            && let Err(error) = self.context.topology.remove_pod(&self.pod.name_any())
+        {
+            tracing::warn!(%error, "the Pod's network stays");
         }
         self.volumes.remove();
         drop(held);
