@@ -98,7 +98,7 @@ impl ApiError {
 
     /// 406: no representation that the client accepts.
     pub(crate) fn not_acceptable() -> Self {
-        let message = "only the following media types are accepted: application/json, application/yaml";
+        let message = "only the following media types are accepted: application/json";
         Self::new(406, "NotAcceptable", message)
     }
 

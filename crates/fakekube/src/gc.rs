@@ -2,7 +2,7 @@
 //! The collector: removes what owners leave behind and what deleted namespaces held. It is a client like any
 //! other, so it serves any API server that has no controllers of its own.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -35,7 +35,6 @@ pub async fn client(kubeconfig: &str) -> Result<Client, kube::Error> {
 /// second of their definition.
 pub async fn run(client: Client, delay: Duration) {
     let graph = Arc::new(Graph::default());
-    let mut watched = HashSet::new();
     let mut tasks = JoinSet::new();
     tasks.spawn(sweep(client.clone(), Arc::clone(&graph), delay));
     loop {
@@ -47,9 +46,9 @@ pub async fn run(client: Client, delay: Duration) {
                         let complete = [verbs::LIST, verbs::WATCH, verbs::DELETE]
                             .iter()
                             .all(|verb| capabilities.supports_operation(verb));
-                        let id = (resource.group.clone(), resource.kind.clone());
-                        if complete && resource.kind != "Event" && watched.insert(id) {
-                            let namespaced = capabilities.scope == Scope::Namespaced;
+                        let namespaced = capabilities.scope == Scope::Namespaced;
+                        // Events are many, own nothing and expire by themselves.
+                        if complete && resource.kind != "Event" && graph.begin(&resource, namespaced) {
                             tasks.spawn(watch(client.clone(), resource, namespaced, Arc::clone(&graph)));
                         }
                     }
@@ -81,21 +80,44 @@ struct Graph {
 
 #[derive(Debug, Default)]
 struct State {
+    /// Objects by UID.
     nodes: HashMap<String, Node>,
-    synced: BTreeSet<String>,
-    pending: BTreeSet<String>,
+    /// Watched kinds by group and kind: how they are reached, and whether they live in namespaces.
+    kinds: HashMap<(String, String), (ApiResource, bool)>,
+    /// Watched kinds whose objects are not all known yet.
+    pending: HashSet<(String, String)>,
 }
 
 impl Graph {
+    /// Notes that a kind is watched from now on; false if it is already.
+    fn begin(&self, resource: &ApiResource, namespaced: bool) -> bool {
+        let mut state = self.lock();
+        let new = state.kinds.insert(id(resource), (resource.clone(), namespaced)).is_none();
+        if new {
+            state.pending.insert(id(resource));
+        }
+        new
+    }
+
+    /// Forgets a kind and its objects.
+    fn end(&self, resource: &ApiResource) {
+        let mut state = self.lock();
+        state.kinds.remove(&id(resource));
+        state.pending.remove(&id(resource));
+        state.nodes.retain(|_, node| id(&node.resource) != id(resource));
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
+fn id(resource: &ApiResource) -> (String, String) {
+    (resource.group.clone(), resource.kind.clone())
+}
+
 async fn watch(client: Client, resource: ApiResource, namespaced: bool, graph: Arc<Graph>) {
     let api: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(client, &resource);
-    let id = format!("{}/{}", resource.group, resource.kind);
-    graph.lock().pending.insert(id.clone());
     let mut events = std::pin::pin!(watcher(api, watcher::Config::default()));
     let mut initial = HashSet::new();
     // The stream never ends; errors are followed by a new attempt.
@@ -108,13 +130,8 @@ async fn watch(client: Client, resource: ApiResource, namespaced: bool, graph: A
             }
             Ok(Event::InitDone) => {
                 let mut state = graph.lock();
-                state.nodes.retain(|uid, node| {
-                    node.resource.kind != resource.kind
-                        || node.resource.group != resource.group
-                        || initial.contains(uid)
-                });
-                state.pending.remove(&id);
-                state.synced.insert(id.clone());
+                state.nodes.retain(|uid, node| id(&node.resource) != id(&resource) || initial.contains(uid));
+                state.pending.remove(&id(&resource));
             }
             Ok(Event::Apply(object)) => apply(&graph, &resource, namespaced, &object),
             Ok(Event::Delete(object)) => {
@@ -124,10 +141,27 @@ async fn watch(client: Client, resource: ApiResource, namespaced: bool, graph: A
             }
             Err(error) => {
                 tracing::debug!(%error, kind = resource.kind, "the collector's watch broke");
+                if is_not_found(&error) {
+                    // The kind is no longer served; should it come back, discovery finds it again.
+                    graph.end(&resource);
+                    graph.changed.notify_one();
+                    return;
+                }
                 tokio::time::sleep(Duration::from_millis(200)).await;
             }
         }
         graph.changed.notify_one();
+    }
+}
+
+fn is_not_found(error: &watcher::Error) -> bool {
+    use watcher::Error::{InitialListFailed, WatchError, WatchStartFailed};
+    match error {
+        InitialListFailed(kube::Error::Api(status)) | WatchStartFailed(kube::Error::Api(status)) => {
+            status.code == 404
+        }
+        WatchError(status) => status.code == 404,
+        _ => false,
     }
 }
 
@@ -167,18 +201,22 @@ enum Work {
 /// Everything that follows from the graph as it is.
 fn work(state: &State) -> Vec<Work> {
     let mut work = Vec::new();
-    let going: HashSet<&str> = state
-        .nodes
-        .values()
-        .filter(|node| node.resource.kind == "Namespace" && node.resource.group.is_empty() && node.deleting)
-        .map(|node| node.name.as_str())
-        .collect();
+    let is_namespace = |node: &Node| node.resource.kind == "Namespace" && node.resource.group.is_empty();
+    let mut living = HashSet::new();
+    let mut going = HashSet::new();
+    for node in state.nodes.values().filter(|node| is_namespace(node)) {
+        if node.deleting {
+            going.insert(node.name.as_str())
+        } else {
+            living.insert(node.name.as_str())
+        };
+    }
     let occupied: HashSet<&str> =
         state.nodes.values().filter(|node| node.namespaced).map(|node| node.namespace.as_str()).collect();
     for (uid, node) in &state.nodes {
         let held_by = |finalizer: &str| node.deleting && node.finalizers.iter().any(|held| held == finalizer);
         let owned = |other: &Node| other.owners.contains(uid);
-        if node.namespaced && going.contains(node.namespace.as_str()) && !node.deleting {
+        if node.namespaced && !living.contains(node.namespace.as_str()) && !node.deleting {
             work.push(Work::Delete(uid.clone()));
         } else if !node.owners.is_empty() && !node.deleting {
             let foreground = |owner: &String| {
@@ -202,9 +240,7 @@ fn work(state: &State) -> Vec<Work> {
         if held_by("foregroundDeletion") && !state.nodes.values().any(|other| other.blocking.contains(uid)) {
             work.push(Work::Release(uid.clone(), "foregroundDeletion"));
         }
-        if going.contains(node.name.as_str())
-            && node.resource.kind == "Namespace"
-            && !occupied.contains(node.name.as_str())
+        if is_namespace(node) && going.contains(node.name.as_str()) && !occupied.contains(node.name.as_str())
         {
             work.push(Work::Finalize(uid.clone()));
         }
@@ -215,6 +251,8 @@ fn work(state: &State) -> Vec<Work> {
 async fn sweep(client: Client, graph: Arc<Graph>, delay: Duration) {
     loop {
         graph.changed.notified().await;
+        // Changes come in bursts; one look at the graph serves them all.
+        tokio::time::sleep(Duration::from_millis(5)).await;
         loop {
             // An owner that is unknown because its kind is not listed yet is not a dead owner.
             let due = {
@@ -224,15 +262,10 @@ async fn sweep(client: Client, graph: Arc<Graph>, delay: Duration) {
             if due.is_empty() {
                 break;
             }
-            let namespaces: Vec<Work> =
-                due.iter().filter(|work| matches!(work, Work::Finalize(_))).cloned().collect();
             tokio::time::sleep(delay).await;
             let still = work(&graph.lock());
             let mut progress = false;
             for item in due.into_iter().filter(|item| still.contains(item)) {
-                if namespaces.contains(&item) && delay.is_zero() {
-                    tokio::task::yield_now().await;
-                }
                 match carry_out(&client, &graph, &item).await {
                     Ok(()) => progress = true,
                     Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
@@ -317,49 +350,36 @@ async fn still_unowned(
     if live.uid().as_deref() != Some(uid) {
         return Ok(false);
     }
-    let known = |owner: &str| graph.lock().nodes.get(owner).cloned();
+    if node.namespaced && namespace_goes(client, &node.namespace).await? {
+        return Ok(true);
+    }
     for owner in live.owner_references() {
-        if known(&owner.uid)
-            .is_some_and(|owner| owner.deleting && owner.finalizers.iter().any(|f| f == "foregroundDeletion"))
-        {
-            continue;
-        }
-        let (group, version) = owner.api_version.split_once('/').unwrap_or(("", &owner.api_version));
-        let kind = kube::core::GroupVersionKind::gvk(group, version, &owner.kind);
-        let Some((resource, capabilities)) = resource_of(graph, &kind) else {
-            // A kind that is not served has no objects.
-            continue;
-        };
-        let api: Api<DynamicObject> = if capabilities {
+        let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
+        let kind = graph.lock().kinds.get(&(group.to_owned(), owner.kind.clone())).cloned();
+        // Nothing is known of objects of a kind that is not served: they are not called gone.
+        let Some((resource, namespaced)) = kind else { return Ok(false) };
+        let api: Api<DynamicObject> = if namespaced {
             Api::namespaced_with(client.clone(), &node.namespace, &resource)
         } else {
             Api::all_with(client.clone(), &resource)
         };
-        if api.get_opt(&owner.name).await?.and_then(|found| found.uid()).as_deref() == Some(&*owner.uid) {
-            // Alive after all, unless its namespace is what goes.
-            return Ok(namespace_goes(graph, &node.namespace));
+        let found =
+            api.get_opt(&owner.name).await?.filter(|found| found.uid().as_deref() == Some(&*owner.uid));
+        let waits = |owner: &DynamicObject| {
+            owner.metadata.deletion_timestamp.is_some()
+                && owner.finalizers().iter().any(|held| held == "foregroundDeletion")
+        };
+        if found.is_some_and(|owner| !waits(&owner)) {
+            return Ok(false);
         }
     }
-    Ok(!live.owner_references().is_empty() || namespace_goes(graph, &node.namespace))
+    Ok(!live.owner_references().is_empty())
 }
 
-fn namespace_goes(graph: &Graph, namespace: &str) -> bool {
-    graph.lock().nodes.values().any(|node| {
-        node.resource.kind == "Namespace"
-            && node.resource.group.is_empty()
-            && node.name == namespace
-            && node.deleting
-    })
-}
-
-/// How a kind is reached, known from any object of it.
-fn resource_of(graph: &Graph, kind: &kube::core::GroupVersionKind) -> Option<(ApiResource, bool)> {
-    let state = graph.lock();
-    let found = state
-        .nodes
-        .values()
-        .find(|node| node.resource.kind == kind.kind && node.resource.group == kind.group);
-    found.map(|node| (node.resource.clone(), node.namespaced))
+async fn namespace_goes(client: &Client, namespace: &str) -> Result<bool, kube::Error> {
+    let api: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(client.clone());
+    let found = api.get_metadata_opt(namespace).await?;
+    Ok(found.is_none_or(|namespace| namespace.metadata.deletion_timestamp.is_some()))
 }
 
 #[cfg(test)]
@@ -381,6 +401,12 @@ mod tests {
     }
 
     fn state(nodes: &[(&str, Node)]) -> State {
+        let mut state = only(nodes);
+        state.nodes.entry("n".into()).or_insert_with(|| node("Namespace", "a", &[]));
+        state
+    }
+
+    fn only(nodes: &[(&str, Node)]) -> State {
         State {
             nodes: nodes.iter().map(|(uid, node)| ((*uid).to_owned(), node.clone())).collect(),
             ..State::default()
@@ -402,6 +428,8 @@ mod tests {
         let full = state(&[("n", namespace.clone()), ("p", node("Pod", "p", &[]))]);
         assert_eq!(work(&full), [Work::Delete("p".into())]);
         assert_eq!(work(&state(&[("n", namespace)])), [Work::Finalize("n".into())]);
+        let left_behind = only(&[("p", node("Pod", "p", &[]))]);
+        assert_eq!(work(&left_behind), [Work::Delete("p".into())], "its namespace went without it");
     }
 
     #[test]

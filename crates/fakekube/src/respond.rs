@@ -74,7 +74,7 @@ pub(crate) fn accepted_form(accept: &str) -> Result<Form> {
     for choice in accept.split(',') {
         let mut words = choice.split(';').map(str::trim);
         let media = words.next().unwrap_or_default();
-        if !matches!(media, "application/json" | "application/*" | "*/*" | "application/yaml") {
+        if !matches!(media, "application/json" | "application/*" | "*/*") {
             continue;
         }
         let (mut form, mut group) = (Form::Plain, "");

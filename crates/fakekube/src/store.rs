@@ -130,6 +130,11 @@ impl Store {
         }
     }
 
+    /// Wakes all watches, though nothing was stored.
+    pub(crate) fn wake(&self) {
+        self.revision.send_modify(|_| {});
+    }
+
     /// The object, if there is one.
     pub(crate) fn find(&self, kind: &str, key: &Key) -> Option<Stored> {
         self.lock().kinds.get(kind)?.objects.get(key).cloned()

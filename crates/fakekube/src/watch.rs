@@ -128,6 +128,11 @@ impl Watch {
                 self.change(change).await?;
             }
             self.revision = self.revision.max(now);
+            let row = &self.resource;
+            if self.cluster.registry.find(&row.group, &row.version, &row.plural).is_none() {
+                // The kind is gone, and so is what could be told of it.
+                return Ok(());
+            }
             tokio::select! {
                 // The sender lives in the cluster, which this watch keeps alive.
                 _ = news.changed() => {}

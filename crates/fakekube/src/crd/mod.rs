@@ -64,6 +64,8 @@ pub(crate) fn changed(cluster: &Arc<Cluster>, old: Option<&Value>, new: Option<&
     let rows = match new {
         Some(definition) => rows(definition),
         None => {
+            // Out of service first: watches end with the next change, and there is one.
+            cluster.registry.replace_custom(group, plural, Vec::new());
             let storage = format!("{group}/{plural}");
             let (_, objects) = cluster.store.list(&storage, None);
             for stored in objects {
@@ -71,6 +73,7 @@ pub(crate) fn changed(cluster: &Arc<Cluster>, old: Option<&Value>, new: Option<&
                 // Whoever changed it meanwhile changed an object whose kind is gone.
                 let _ = cluster.store.commit(&storage, &key, Some(stored.revision), None);
             }
+            cluster.store.wake();
             Vec::new()
         }
     };

@@ -380,7 +380,8 @@ fn shortened<T: AsRef<str>>(items: &[T]) -> String {
     shown
 }
 
-fn age_of(object: &Value, path: &[&str], now: Timestamp) -> String {
+/// The age of a time at a path.
+pub(crate) fn age_of(object: &Value, path: &[&str], now: Timestamp) -> String {
     text(object, path).parse::<Timestamp>().map_or_else(|_| "<unknown>".to_owned(), |then| age(then, now))
 }
 

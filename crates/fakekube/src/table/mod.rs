@@ -72,7 +72,7 @@ fn definitions(resource: &Resource) -> Vec<Value> {
 fn custom_cells(columns: &[Value], object: &Value, now: Timestamp) -> Vec<Value> {
     let mut cells = vec![object::name(object).into()];
     if columns.is_empty() {
-        cells.push(text(object, &["metadata", "creationTimestamp"]).into());
+        cells.push(columns::age_of(object, &["metadata", "creationTimestamp"], now).into());
     }
     for column in columns {
         let found = jsonpath::find(object, text(column, &["jsonPath"]));

@@ -72,6 +72,21 @@ async fn a_namespace_takes_its_contents_with_it() {
 }
 
 #[tokio::test]
+async fn an_owner_of_an_unknown_kind_is_not_called_gone() {
+    let target = Target::fake_with(Options { gc_delay: Some(Duration::ZERO), ..Options::default() }).await;
+    let path = target.namespace("unknown").await + "/configmaps";
+    let unknown = json!({ "apiVersion": "example.com/v1", "kind": "Thing", "name": "t", "uid": "u" });
+    let owned_by =
+        |name: &str, owner: &Value| json!({ "metadata": { "name": name, "ownerReferences": [owner] } });
+    target.post(&path, owned_by("kept", &unknown)).await.ok();
+    // An owner that is gone for sure shows that the collector has looked.
+    let dead = json!({ "apiVersion": "v1", "kind": "Secret", "name": "s", "uid": "v" });
+    target.post(&path, owned_by("collected", &dead)).await.ok();
+    gone(&target, &format!("{path}/collected")).await;
+    assert_eq!(target.get(&format!("{path}/kept")).await.code, 200);
+}
+
+#[tokio::test]
 async fn an_object_of_a_custom_kind_follows_its_owner() {
     let target = Target::fake_with(Options { gc_delay: Some(Duration::ZERO), ..Options::default() }).await;
     let namespace = target.namespace("kinds").await;

@@ -134,3 +134,20 @@ async fn a_watch_ends_when_its_time_is_up_or_the_server_stops() {
     let next = tokio::time::timeout(Duration::from_secs(10), long.0.next()).await.expect("an end in time");
     assert!(!matches!(next, Some(Ok(_))), "{next:?}");
 }
+
+#[tokio::test]
+async fn a_watch_of_a_custom_kind_ends_with_the_kind() {
+    let target = Target::fake().await;
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": { "name": "things.example.com" },
+        "spec": { "group": "example.com", "scope": "Cluster", "names": { "plural": "things", "kind": "Thing" },
+            "versions": [{ "name": "v1", "served": true, "storage": true,
+                "schema": { "openAPIV3Schema": { "type": "object" } } }] },
+    });
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    target.post(definitions, definition).await.ok();
+    let mut events = Events::start(&target, "/apis/example.com/v1/things?watch=1").await;
+    target.delete(&format!("{definitions}/things.example.com")).await.ok();
+    assert!(events.ends().await);
+}
