@@ -8,7 +8,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
-use std::marker::PhantomData;
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -39,6 +38,8 @@ const PAGE_LIMIT: Duration = Duration::from_secs(60);
 const WATCH_TIME: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(60));
 /// What the end of a watch may be late.
 const GRACE: Duration = Duration::from_secs(5);
+/// A watch that ends sooner than this counts as a failure.
+const SHORT_WATCH: Duration = Duration::from_secs(1);
 /// Waits after failures start here.
 const FIRST_WAIT: Duration = Duration::from_millis(200);
 /// Waits while the server cannot be reached or is in trouble.
@@ -134,17 +135,29 @@ where
         let mut cursor = Cursor::new(self);
         let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
         loop {
+            let start = Instant::now();
+            cursor.connected = false;
             let ended = match cursor.version.clone() {
-                None => cursor.list(&client, &mut take).await,
+                None => match cursor.list(&client, &reach, &mut take).await {
+                    // Only a watch that lasts shows that all is well.
+                    Ok(()) => continue,
+                    Err(stop) => Err(stop),
+                },
                 Some(version) => cursor.watch(&client, &version, &reach, &mut take).await,
             };
+            let lasted = cursor.connected && start.elapsed() >= SHORT_WATCH;
+            if lasted {
+                backoff.reset();
+            }
             match ended {
-                Ok(()) => {
-                    backoff.reset();
-                    reach.answered();
-                }
+                Ok(()) if lasted => {}
+                // A server that ends each watch at once must not be asked without a pause.
+                Ok(()) => tokio::time::sleep(backoff.wait()).await,
                 Err(Stop::Closed) => return,
-                Err(Stop::Expired) => cursor.version = None,
+                Err(Stop::Expired) => {
+                    cursor.version = None;
+                    tokio::time::sleep(backoff.wait()).await;
+                }
                 Err(Stop::Failed(error)) => {
                     let longest = cursor.failed(&error, backoff.failures(), &reach);
                     if cursor.counts_as_empty(&error)
@@ -191,9 +204,10 @@ struct Cursor<K> {
     doubtful: BTreeMap<(String, String), String>,
     /// Whether the first list has been delivered.
     listed: bool,
+    /// Whether the present watch was granted.
+    connected: bool,
     /// The last complaint, so that it is made once.
     complaint: Option<(u16, String)>,
-    _kind: PhantomData<fn() -> K>,
 }
 
 impl<K> Cursor<K>
@@ -207,12 +221,12 @@ where
             known: BTreeSet::new(),
             doubtful: BTreeMap::new(),
             listed: false,
+            connected: false,
             complaint: None,
-            _kind: PhantomData,
         }
     }
 
-    async fn list<T, F>(&mut self, client: &Client, take: &mut T) -> Result<(), Stop>
+    async fn list<T, F>(&mut self, client: &Client, reach: &Reach, take: &mut T) -> Result<(), Stop>
     where
         T: FnMut(Delivery<K>) -> F,
         F: Future<Output = bool>,
@@ -246,6 +260,7 @@ where
             }
         };
         self.recovered();
+        reach.answered();
         self.deliver_doubtful(doubtful, take).await?;
         let present: BTreeSet<(String, String)> = objects.iter().map(key).collect();
         let kept: Vec<(String, String)> =
@@ -303,6 +318,7 @@ where
             let bytes = timeout_at(end, body.collect()).await.map_err(late)?.map_err(broken)?.to_bytes();
             return Err(RequestError::from_answer(code.as_u16(), &bytes).into());
         }
+        self.connected = true;
         self.recovered();
         reach.answered();
         let mut buffer = BytesMut::new();
