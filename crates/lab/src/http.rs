@@ -12,6 +12,8 @@ pub(crate) struct Request {
     pub(crate) method: String,
     /// Path and query as sent.
     pub(crate) path: String,
+    /// Whether the client wants no further answer on this connection.
+    pub(crate) last: bool,
 }
 
 impl Request {
@@ -19,9 +21,15 @@ impl Request {
     pub(crate) fn parse(bytes: &[u8]) -> Option<(Self, usize)> {
         let end = bytes.windows(4).position(|window| window == b"\r\n\r\n")?;
         let head = String::from_utf8_lossy(bytes.get(..end)?);
-        let mut words = head.lines().next().unwrap_or_default().split(' ');
+        let mut lines = head.lines();
+        let mut words = lines.next().unwrap_or_default().split(' ');
         let mut word = || words.next().unwrap_or_default().to_owned();
-        Some((Self { method: word(), path: word() }, end + 4))
+        let (method, path) = (word(), word());
+        let last = lines.any(|line| {
+            let (name, value) = line.split_once(':').unwrap_or_default();
+            name.eq_ignore_ascii_case("connection") && value.trim().eq_ignore_ascii_case("close")
+        });
+        Some((Self { method, path, last }, end + 4))
     }
 }
 
@@ -88,8 +96,18 @@ mod tests {
         for length in 0..whole {
             assert_eq!(Request::parse(&bytes[..length]), None, "{length}");
         }
-        let request = Request { method: "GET".to_owned(), path: "/a?b".to_owned() };
+        let request = Request { method: "GET".to_owned(), path: "/a?b".to_owned(), last: false };
         assert_eq!(Request::parse(bytes), Some((request, whole)));
+    }
+
+    #[test]
+    fn a_client_says_when_it_wants_no_further_answer() {
+        for (header, last) in
+            [("Connection: close", true), ("connection:CLOSE", true), ("Connection: keep-alive", false)]
+        {
+            let text = format!("GET / HTTP/1.1\r\nHost: close\r\n{header}\r\n\r\n");
+            assert_eq!(Request::parse(text.as_bytes()).unwrap().0.last, last, "{header}");
+        }
     }
 
     #[test]

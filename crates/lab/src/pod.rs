@@ -21,9 +21,9 @@ use crate::http;
 /// What the hidden subcommand `__pod` takes.
 #[derive(Clone, Debug, clap::Args)]
 pub struct PodArgs {
-    /// Name of the Pod, as answers give it.
+    /// Name of the Pod, as answers give it; by default what the environment variable POD_NAME says.
     #[arg(long)]
-    name: String,
+    name: Option<String>,
     /// TCP port of the HTTP server.
     #[arg(long, default_value_t = 8080)]
     http: u16,
@@ -55,7 +55,9 @@ pub(crate) async fn serve(args: PodArgs) -> Result<()> {
         .with_context(|| format!("listen on TCP port {}", args.http))?;
     let udp =
         UdpSocket::bind((any, args.udp)).await.with_context(|| format!("listen on UDP port {}", args.udp))?;
-    let app = Arc::new(App::new(args.name, args.log)?);
+    let name = args.name.or_else(|| std::env::var("POD_NAME").ok());
+    let name = name.context("neither --name nor POD_NAME says the Pod's name")?;
+    let app = Arc::new(App::new(name, args.log)?);
     let mut end = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
     let mut datagram = [0u8; 2048];
     loop {
@@ -155,7 +157,14 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
         };
         unread.drain(..consumed);
         let (status, body) = app.respond(&request, peer);
-        stream.write_all(&http::response(status, &[("Content-Type", "text/plain")], body.as_bytes())).await?;
+        let mut headers = vec![("Content-Type", "text/plain")];
+        if request.last {
+            headers.push(("Connection", "close"));
+        }
+        stream.write_all(&http::response(status, &headers, body.as_bytes())).await?;
+        if request.last {
+            return stream.shutdown().await;
+        }
     }
 }
 
@@ -179,7 +188,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("seen");
         let app = App::new("hello-1".to_owned(), Some(log.clone())).unwrap();
-        let answer = talk(&app, "GET / HTTP/1.1\r\nHost: x\r\n\r\nGET /2 HTTP/1.1\r\n\r\n").await;
+        let requests = "GET / HTTP/1.1\r\nHost: x\r\n\r\nGET /2 HTTP/1.1\r\nConnection: close\r\n\r\nGET /3 HTTP/1.1\r\n\r\n";
+        let answer = talk(&app, requests).await;
         assert_eq!(answer.matches("hello-1 192.168.10.50\n").count(), 2, "{answer}");
         let lines: Vec<Seen> = std::fs::read_to_string(log)
             .unwrap()

@@ -13,7 +13,7 @@ pub const CLUSTER: &str = include_str!("../manifests/cluster.yaml");
 /// The daemons' namespace: service accounts, rights, configuration, workloads.
 pub const METALLB: &str = include_str!("../manifests/metallb.yaml");
 /// The application of the stories.
-pub const HELLO: &str = include_str!("../manifests/hello.yaml");
+pub const HELLO: &str = include_str!("../../../docs/l2/hello.yaml");
 
 /// Kinds that start processes; the rest of [`METALLB`] is there from the beginning.
 const WORKLOADS: [&str; 2] = ["Deployment", "DaemonSet"];
@@ -30,8 +30,9 @@ pub(crate) async fn cluster(client: &Client, crds: bool) -> Result<()> {
         node_status(client, host, true).await?;
     }
     if crds {
-        for definition in ferrolb_api::crds() {
-            put(client, &serde_json::to_value(definition)?).await?;
+        // The very documents that `ferrolb crds` prints: applying those again changes nothing.
+        for definition in ferrolb_api::manifests(ferrolb_api::DEFAULT_NAMESPACE) {
+            put(client, &definition).await?;
         }
     }
     for document in documents(METALLB)?.iter().filter(|document| !is_workload(document)) {

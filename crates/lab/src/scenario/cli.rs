@@ -54,8 +54,8 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let options = Options {
         name: args.name.clone(),
         api,
-        // The story applies the definitions itself; the daemons have to wait for them.
-        crds: false,
+        // Without them the daemons would not become ready; the story applies them once more, for all to see.
+        crds: true,
         daemons: true,
         progress: progress(),
     };
