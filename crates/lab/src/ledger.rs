@@ -164,15 +164,14 @@ impl Ledger {
 
     /// The processes written down that live, with what they are, by pid.
     pub fn processes(&self) -> Vec<(Identity, String)> {
-        let directory = self.path.join(PROCESSES);
-        let mut found: Vec<_> = file_names(&directory)
-            .iter()
-            .filter_map(|name| {
+        let mut found = Vec::new();
+        for directory in self.process_directories() {
+            found.extend(file_names(&directory).iter().filter_map(|name| {
                 let entry: Entry = serde_json::from_slice(&fs::read(directory.join(name)).ok()?).ok()?;
                 let identity = Identity { pid: Pid(name.parse().ok()?), started: entry.started };
                 identity.is_alive().then_some((identity, entry.role))
-            })
-            .collect();
+            }));
+        }
         found.sort();
         found
     }
@@ -184,6 +183,7 @@ impl Ledger {
     /// # Errors
     /// The kernel or the file system refuses.
     pub fn sweep(&self) -> Result<()> {
+        self.close()?;
         self.end_processes()?;
         for name in self.namespaces() {
             netns::delete(&name)?;
@@ -212,6 +212,23 @@ impl Ledger {
             Some(owner) => Ok(Some(owner)),
             None => self.sweep().map(|()| None),
         })
+    }
+
+    /// Lets no further process in: one that is about to write itself down finds no place for it, and ends.
+    fn close(&self) -> Result<()> {
+        let open = self.path.join(PROCESSES);
+        if !open.exists() {
+            return Ok(());
+        }
+        // A sweep that was interrupted has left one already.
+        let closed = (1..).map(|n| self.path.join(format!("{PROCESSES}.{n}"))).find(|path| !path.exists());
+        let closed = closed.unwrap_or_else(|| self.path.join("closed"));
+        fs::rename(&open, &closed).with_context(|| format!("close {}", open.display()))
+    }
+
+    fn process_directories(&self) -> Vec<PathBuf> {
+        let names = file_names(&self.path).into_iter().filter(|name| name.starts_with(PROCESSES));
+        names.map(|name| self.path.join(name)).collect()
     }
 
     fn end_processes(&self) -> Result<()> {
@@ -327,3 +344,63 @@ const NAMESPACES: &str = "namespaces";
 const PROCESSES: &str = "processes";
 /// Where an API server brought up by a script keeps its pid files.
 pub(crate) const PID_FILES: &str = "kapi";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A ledger in a directory of its own, for a lab that no other test uses.
+    fn ledger(lab: &str) -> (tempfile::TempDir, Ledger) {
+        let directory = tempfile::tempdir().unwrap();
+        let ledger = Ledger { lab: lab.parse().unwrap(), path: directory.path().join(lab) };
+        fs::create_dir_all(ledger.path.join(PROCESSES)).unwrap();
+        (directory, ledger)
+    }
+
+    fn sleeper() -> (std::process::Child, Identity) {
+        let child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
+        let identity = Identity::of(Pid(child.id())).unwrap();
+        (child, identity)
+    }
+
+    #[test]
+    fn a_sweep_ends_what_is_written_down_and_removes_the_directory() {
+        let (_directory, ledger) = ledger("sweep");
+        let (mut child, identity) = sleeper();
+        ledger.note_process(identity, "sleeper").unwrap();
+        assert_eq!(ledger.processes(), [(identity, "sleeper".to_owned())]);
+        ledger.sweep().unwrap();
+        child.wait().unwrap();
+        assert!(!ledger.path.exists());
+        assert!(ledger.note_process(identity, "late").is_err());
+    }
+
+    #[test]
+    fn a_pid_that_belongs_to_another_process_by_now_is_left_alone() {
+        let (_directory, ledger) = ledger("reused");
+        let (mut child, identity) = sleeper();
+        ledger.note_process(Identity { started: identity.started + 1, ..identity }, "gone").unwrap();
+        assert_eq!(ledger.processes(), []);
+        ledger.sweep().unwrap();
+        assert!(identity.is_alive());
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn once_a_sweep_has_begun_no_process_gets_in_and_a_second_sweep_finds_the_rest() {
+        let (_directory, ledger) = ledger("closed");
+        let (mut first, one) = sleeper();
+        ledger.note_process(one, "one").unwrap();
+        ledger.close().unwrap();
+        assert!(ledger.note_process(one, "late").is_err());
+        // As after a sweep that was killed: the next owner opened the place again.
+        fs::create_dir_all(ledger.path.join(PROCESSES)).unwrap();
+        let (mut second, two) = sleeper();
+        ledger.note_process(two, "two").unwrap();
+        ledger.sweep().unwrap();
+        first.wait().unwrap();
+        second.wait().unwrap();
+        assert!(!one.is_alive() && !two.is_alive());
+    }
+}

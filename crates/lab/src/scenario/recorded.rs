@@ -124,15 +124,16 @@ fn reduce(object: &Value) -> Value {
     }
     kept.insert("managedFields".to_owned(), managers(metadata.get("managedFields")).into());
 
-    let mut reduced = Map::from_iter([("metadata".to_owned(), Value::Object(kept))]);
     let times = ["firstTimestamp", "lastTimestamp", "lastTransitionTime", "uid", "resourceVersion"];
+    let object = blank(object, &times);
+    let mut reduced = Map::from_iter([("metadata".to_owned(), Value::Object(kept))]);
     for (key, value) in object.as_object().into_iter().flatten() {
         // Spec belongs to the user; only the empty one of a status object is the daemons'.
         let skipped = ["metadata", "kind", "apiVersion", "count"].contains(&key.as_str())
             || (key == "spec" && value != &json!({}))
             || value.is_null();
         if !skipped {
-            reduced.insert(key.clone(), blank(value, &times));
+            reduced.insert(key.clone(), value.clone());
         }
     }
     // How many addresses there are is the pool's own affair; that they are counted is not.

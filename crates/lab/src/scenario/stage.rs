@@ -186,7 +186,18 @@ impl<'a> Stage<'a> {
 
     /// Drains a node. Without `kubectl`, the Pods of `namespace` on it are deleted.
     pub(crate) async fn drain(&mut self, node: Host, namespace: &str) -> Result<()> {
-        if self.kubectl(&["drain", node.name(), "--ignore-daemonsets", "--timeout", "30s"]).await?.is_some() {
+        if self
+            .kubectl(&[
+                "drain",
+                node.name(),
+                "--ignore-daemonsets",
+                "--delete-emptydir-data",
+                "--timeout",
+                "30s",
+            ])
+            .await?
+            .is_some()
+        {
             return Ok(());
         }
         for pod in self.cluster.list(POD, namespace).await? {

@@ -178,8 +178,9 @@ fn prompted(command: &str) -> impl Iterator<Item = String> {
 
 fn line(number: usize, step: &Step, live: bool) -> String {
     let mark = if step.ok { "✓" } else { "✗" };
+    let observed = step.observed.replace('\n', "\n      ");
     if !live {
-        let mut text = format!("{mark} {number:>2} {}: {}", step.name, step.observed);
+        let mut text = format!("{mark} {number:>2} {}: {observed}", step.name);
         if !step.ok {
             let _ = write!(text, " (expected: {})", step.expected);
         }
@@ -188,10 +189,8 @@ fn line(number: usize, step: &Step, live: bool) -> String {
     let colour = if step.ok { anstyle::AnsiColor::Green } else { anstyle::AnsiColor::Red };
     let style = anstyle::Style::new().fg_color(Some(colour.into()));
     let dim = anstyle::Style::new().dimmed();
-    let mut text = format!(
-        "{style}{mark}{style:#} {number:>2} {}: {} {dim}{} ms{dim:#}",
-        step.name, step.observed, step.ms
-    );
+    let mut text =
+        format!("{style}{mark}{style:#} {number:>2} {}: {observed} {dim}{} ms{dim:#}", step.name, step.ms);
     if let Some(figures) = &step.measured {
         let _ = write!(text, "\n      {dim}{figures}{dim:#}");
     }

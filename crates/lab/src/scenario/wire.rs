@@ -20,8 +20,12 @@ use ferrolb_net_types::Mac;
 
 use crate::host::Host;
 
-/// How long one HTTP request may take.
+/// How long one HTTP request may take while the address moves.
 const REQUEST_LIMIT: Duration = Duration::from_secs(3);
+
+/// How long it may take when it is repeated until it succeeds. A connection that was opened before the node had its
+/// rules stays lost, so a new one is tried soon.
+const ATTEMPT_LIMIT: Duration = Duration::from_millis(400);
 
 /// What an ARP message asks for or says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -193,7 +197,7 @@ impl Requests {
             }
             for number in 1..=count {
                 let began = Instant::now();
-                if let Err(error) = get(address) {
+                if let Err(error) = get(address, REQUEST_LIMIT) {
                     outcome.failures.push((number, format!("{error:#}")));
                 }
                 let took = began.elapsed();
@@ -214,22 +218,22 @@ impl Requests {
 /// The body of the answer to one HTTP request.
 pub(crate) async fn body(namespace: &Namespace, address: (Ipv4Addr, u16)) -> Result<String> {
     let namespace = Namespace::open(namespace.name())?;
-    blocking(move || namespace.run(|| get(address.into()))?).await
+    blocking(move || namespace.run(|| get(address.into(), ATTEMPT_LIMIT))?).await
 }
 
 /// Sends a request whose outcome does not matter: the kernel looks the address up for it.
 pub(crate) async fn touch(namespace: &Namespace, address: (Ipv4Addr, u16)) -> Result<()> {
     let namespace = Namespace::open(namespace.name())?;
     blocking(move || {
-        let _ = namespace.run(|| get(address.into()))?;
+        let _ = namespace.run(|| get(address.into(), ATTEMPT_LIMIT))?;
         Ok(())
     })
     .await
 }
 
-fn get(address: SocketAddr) -> Result<String> {
-    let deadline = Instant::now() + REQUEST_LIMIT;
-    let mut stream = TcpStream::connect_timeout(&address, REQUEST_LIMIT).context("connect")?;
+fn get(address: SocketAddr, limit: Duration) -> Result<String> {
+    let deadline = Instant::now() + limit;
+    let mut stream = TcpStream::connect_timeout(&address, limit).context("connect")?;
     stream.write_all(format!("GET / HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").as_bytes())?;
     let mut said = Vec::new();
     let mut piece = [0; 1024];

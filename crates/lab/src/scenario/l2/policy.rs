@@ -79,7 +79,7 @@ async fn cluster_policy(stage: &mut Stage<'_>) -> Seen {
             ensure!([node, bridge].contains(address), "a Pod on {where_} logged {address}");
         }
     }
-    ensure!(seen.len() == 2, "Pods on {:?} answered", seen.keys());
+    ensure!(seen.len() == 2, "only Pods on {:?} answered", seen.keys());
     Ok(format!("Pods on both nodes log an address of k8s-node-1 ({bridge} or {node})"))
 }
 

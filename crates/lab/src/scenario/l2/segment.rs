@@ -155,9 +155,8 @@ pub(super) struct Answer {
 
 /// Asks for the address by HTTP, on a new connection each time.
 pub(super) async fn ask_pods(stage: &mut Stage<'_>, host: Host) -> Result<Vec<Answer>> {
-    let url = format!("http://{ADDRESS}/?[1-{REQUESTS}]");
-    let command = ["curl", "-sS", "--max-time", "20", "-H", "Connection: close", &url];
-    let said = stage.exec(host, &command).await?.success()?;
+    let script = format!("for i in {{1..{REQUESTS}}}; do curl -sS --max-time 2 http://{ADDRESS}/; done");
+    let said = stage.exec(host, &["bash", "-c", &script]).await?.success()?;
     let answers: Vec<_> = said
         .lines()
         .filter_map(|line| line.split_once(' '))
