@@ -70,7 +70,7 @@ async fn find(stage: &Stage<'_>, what: &str) -> Result<Value> {
     }
 }
 
-/// The recorded object with the story's names: where a text is a name, ends with one after a hyphen, or quotes one.
+/// The recorded object with the story's names: where a text is a name, names the speaker of one, or quotes one.
 fn renamed(value: &Value) -> Value {
     match value {
         Value::String(text) => {
@@ -78,8 +78,8 @@ fn renamed(value: &Value) -> Value {
             for (from, to) in NAMES {
                 if text == from {
                     text = to.to_owned();
-                } else if let Some(start) = text.strip_suffix(&format!("-{from}")) {
-                    text = format!("{start}-{to}");
+                } else if text == format!("speaker-{from}") {
+                    text = format!("speaker-{to}");
                 } else {
                     text = text.replace(&format!("\"{from}\""), &format!("\"{to}\""));
                 }
