@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The annotation keys of Services.
+//! The annotation keys of Services, and ferrolb's own of other objects.
 //!
 //! A key that is read has a deprecated twin; the mere presence of the new key, even with an empty value, hides it.
 
@@ -25,6 +25,9 @@ pub const DEPRECATED_PREFIX: &str = "metallb.universe.tf";
 
 /// The prefix of the annotations that ask for something MetalLB does not have.
 pub const OWN_PREFIX: &str = concat!(own_group!(), "/");
+
+/// On an IPAddressPool, `"true"`: its addresses are only given out, something else announces them.
+pub const ALLOCATE_ONLY: &str = concat!(own_group!(), "/allocate-only");
 
 /// An annotation that is read under either of two names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

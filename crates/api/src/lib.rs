@@ -4,6 +4,7 @@
 //! - One module per kind, with the plain shape of the object as the API server stores it. Decoding is tolerant:
 //!   what can be wrong in an object is judged by `ferrolb-config`, object by object.
 //! - [`crds`] gives the definitions of all kinds, as MetalLB v0.16.1 (and its main branch) ships them.
+//! - [`conversion`] of BGPPeers between their two versions.
 //! - [`annotations`] and [`labels`]: the names users and tools know.
 //! - [`ApiRequest`](request::ApiRequest), [`Event`](event::Event), [`Change`] and [`Clock`]: what the daemons' cores
 //!   say and hear. They are values: a core decides, the daemon around it does the input and output.
@@ -25,6 +26,7 @@ pub mod bgppeer;
 pub mod bgppeer_v1beta1;
 pub mod community;
 pub mod configurationstate;
+pub mod conversion;
 pub mod event;
 pub mod ipaddresspool;
 pub mod l2advertisement;
