@@ -46,8 +46,6 @@ pub(crate) const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Host::Master1.
 pub(crate) struct ApiServer {
     /// The in-memory server.
     process: Option<Process>,
-    /// Directory of a server brought up by a script.
-    script: Option<(PathBuf, PathBuf)>,
     relay: Option<tokio::task::JoinHandle<()>>,
     /// Whether somebody collects objects whose owner is gone.
     pub(crate) collects: bool,
@@ -66,25 +64,21 @@ impl ApiServer {
         home: Arc<Namespace>,
         progress: &Progress,
     ) -> Result<Self> {
-        let (mut process, mut script, mut relay) = (None, None, None);
+        let (mut process, mut relay) = (None, None);
         match source {
             ApiSource::Fakekube => process = Some(fakekube(ledger, topology)?),
-            ApiSource::Kapi => script = Some(kapi(ledger, topology, progress).await?),
+            ApiSource::Kapi => kapi(ledger, topology, progress).await?,
             ApiSource::Kubeconfig(path) => relay = Some(elsewhere(path, ledger, home).await?),
         }
         let answer = wait(ledger, process.as_mut());
         let (client, ca) = progress.during("waiting for the API server", answer).await?;
-        Ok(Self { process, script, relay, collects: *source != ApiSource::Fakekube, client, ca })
+        Ok(Self { process, relay, collects: *source != ApiSource::Fakekube, client, ca })
     }
 
-    /// Ends what was started.
+    /// Ends what was started here. What a script brought up is in the ledger, and ends with everything else.
     pub(crate) async fn stop(&mut self) -> Result<()> {
         if let Some(relay) = self.relay.take() {
             relay.abort();
-        }
-        if let Some((script, directory)) = self.script.take() {
-            let words = [path_text(&script)?, "down", path_text(&directory)?];
-            launch::run(None, &words, &[], None, Duration::from_secs(20)).await?.success()?;
         }
         if let Some(mut process) = self.process.take() {
             process.stop(Duration::from_secs(2)).await?;
@@ -151,8 +145,8 @@ pub(crate) async fn serve_fakekube(args: FakekubeArgs) -> Result<()> {
     Ok(ferrolb_fakekube::run(options).await?)
 }
 
-/// Brings the server of the script up; gives the script and its directory.
-async fn kapi(ledger: &Ledger, topology: &Topology, progress: &Progress) -> Result<(PathBuf, PathBuf)> {
+/// Brings the server of the script up.
+async fn kapi(ledger: &Ledger, topology: &Topology, progress: &Progress) -> Result<()> {
     let named = std::env::var_os("FERROLB_KAPI").map(PathBuf::from).context(
         "FERROLB_KAPI is not set: it names the script that brings up an API server (`SCRIPT up DIRECTORY`)",
     )?;
@@ -176,8 +170,7 @@ async fn kapi(ledger: &Ledger, topology: &Topology, progress: &Progress) -> Resu
         }
     }
     std::os::unix::fs::symlink(directory.join("kubeconfig"), ledger.kubeconfig())
-        .context("link the kubeconfig")?;
-    Ok((script, directory))
+        .context("link the kubeconfig")
 }
 
 /// Passes connections on to the server of a kubeconfig, and writes a kubeconfig for inside.
