@@ -10,10 +10,9 @@ use ferrolb_linux::Namespace;
 use ferrolb_linux::process::{self, Identity};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt as _};
 use nix::sys::signal::Signal;
-use serde_json::json;
 
 use crate::host::{Host, LabName};
 use crate::launch::{self, Outcome};
@@ -104,16 +103,6 @@ impl Bench {
     /// As [`Self::run`].
     pub async fn run_within(&self, host: Host, command: &[&str], limit: Duration) -> Result<Outcome> {
         launch::run(Some(self.topology.namespace(host)), command, &[], None, limit).await
-    }
-
-    /// Runs a command on a host as a user would from outside: shown as `ferrolb lab exec HOST -- COMMAND`.
-    ///
-    /// # Errors
-    /// As [`Self::run`].
-    pub async fn exec(&self, host: Host, command: &[&str]) -> Result<Outcome> {
-        let words: Vec<String> = command.iter().map(|word| launch::quoted(word)).collect();
-        self.progress.command(&format!("ferrolb lab exec {host} -- {}", words.join(" ")));
-        self.run(host, command).await
     }
 
     /// Runs `kubectl` with full rights on the client, and shows the command. `stdin` is what `-f -` reads.
@@ -236,16 +225,6 @@ impl Bench {
         Ok(views)
     }
 
-    /// The speaker on a node.
-    ///
-    /// # Errors
-    /// There is none that is not about to end.
-    pub async fn speaker(&self, node: Host) -> Result<PodView> {
-        let pods = self.pods(SYSTEM, Daemon::Speaker.name()).await?;
-        let found = pods.into_iter().find(|pod| pod.node == Some(node) && !pod.ending);
-        found.with_context(|| format!("no speaker runs on {node}"))
-    }
-
     /// The controller.
     ///
     /// # Errors
@@ -253,37 +232,6 @@ impl Bench {
     pub async fn controller(&self) -> Result<PodView> {
         let pods = self.pods(SYSTEM, Daemon::Controller.name()).await?;
         pods.into_iter().find(|pod| !pod.ending).context("no controller runs")
-    }
-
-    /// Gives a daemon these arguments instead of those it has, by a change of its workload, and waits for the rollout.
-    ///
-    /// # Errors
-    /// The API refuses, or the rollout does not end in a minute.
-    pub async fn set_arguments(&self, daemon: Daemon, arguments: &[&str]) -> Result<()> {
-        let name = daemon.name();
-        let kind = match daemon {
-            Daemon::Controller => "deployment",
-            Daemon::Speaker => "daemonset",
-        };
-        let patch = json!([
-            {"op": "replace", "path": "/spec/template/spec/containers/0/args", "value": arguments},
-        ]);
-        let text = patch.to_string();
-        let words = ["-n", SYSTEM, "patch", kind, name, "--type=json", "-p", &text];
-        self.progress.command(&kubectl_line(&words));
-        let operations: Patch<()> = Patch::Json(serde_json::from_value(patch)?);
-        let parameters = PatchParams::default();
-        match daemon {
-            Daemon::Controller => {
-                let api = Api::<Deployment>::namespaced(self.client().clone(), SYSTEM);
-                api.patch(name, &parameters, &operations).await?;
-            }
-            Daemon::Speaker => {
-                let api = Api::<DaemonSet>::namespaced(self.client().clone(), SYSTEM);
-                api.patch(name, &parameters, &operations).await?;
-            }
-        }
-        self.progress.during("waiting for the rollout", self.settled(daemon, ROLLOUT_WITHIN)).await
     }
 
     /// Sends a signal to the process of a Pod. After SIGKILL the kubelet stand-in starts it again in the same Pod.
@@ -325,38 +273,6 @@ impl Bench {
             path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(&prefix))
         });
         paths.iter().filter_map(|path| std::fs::read_to_string(path).ok()).collect()
-    }
-
-    /// Deploys the application of the stories, one Pod on k8s-node-1 and two on k8s-node-2, and waits for it.
-    ///
-    /// # Errors
-    /// The API refuses, or it is not ready in 30 s.
-    pub async fn deploy_hello(&self) -> Result<Vec<PodView>> {
-        self.apply(seed::HELLO).await?;
-        let api = Api::<Deployment>::namespaced(self.client().clone(), DEMO);
-        let ready = wait::until(&api, "hello", deployment_is_settled);
-        let ready = tokio::time::timeout(Duration::from_secs(30), ready);
-        self.progress
-            .during("waiting for the Pods", ready)
-            .await
-            .context("the Deployment hello is not ready")??;
-        self.pods(DEMO, "hello").await
-    }
-
-    /// Makes a Pod of the application ready or not, and waits until its condition says so.
-    ///
-    /// # Errors
-    /// The Pod does not answer, or the condition does not follow in 10 s.
-    pub async fn set_ready(&self, pod: &PodView, ready: bool) -> Result<()> {
-        let (node, address) = (pod.node.context("the Pod is on no node")?, pod.address.as_deref());
-        let address = address.context("the Pod has no address")?;
-        let url = format!("http://{address}:8080/{}", if ready { "ready" } else { "unready" });
-        self.exec(node, &["curl", "-sS", "-X", "POST", "-m", "5", &url]).await?.success()?;
-        let api = Api::<Pod>::namespaced(self.client().clone(), &pod.namespace);
-        let follows = wait::until(&api, &pod.name, |pod| is_ready(pod) == ready);
-        tokio::time::timeout(Duration::from_secs(10), follows)
-            .await
-            .with_context(|| format!("the condition of {} does not follow", pod.name))?
     }
 
     /// The requests a Pod of the application has had, in order.
@@ -425,7 +341,7 @@ impl PodView {
 }
 
 /// A `kubectl` command as a person would type it.
-pub fn kubectl_line(arguments: &[&str]) -> String {
+fn kubectl_line(arguments: &[&str]) -> String {
     let words: Vec<String> = arguments.iter().map(|word| launch::quoted(word)).collect();
     format!("kubectl {}", words.join(" "))
 }
@@ -475,4 +391,3 @@ impl std::fmt::Debug for ClientDebug {
 
 const COMMAND_WITHIN: Duration = Duration::from_secs(30);
 const KUBECTL_WITHIN: Duration = Duration::from_secs(120);
-const ROLLOUT_WITHIN: Duration = Duration::from_secs(60);

@@ -29,7 +29,7 @@ use crate::host::LabName;
 
 /// The state directory of one lab.
 #[derive(Clone, Debug)]
-pub struct Ledger {
+pub(crate) struct Ledger {
     lab: LabName,
     path: PathBuf,
 }
@@ -58,7 +58,7 @@ impl Ledger {
     ///
     /// # Errors
     /// [`Taken`] if a lab of this name lives; any error of the file system.
-    pub fn claim(lab: &LabName) -> Result<Self> {
+    pub(crate) fn claim(lab: &LabName) -> Result<Self> {
         sweep_the_dead(lab)?;
         let ledger = Self::at(lab);
         let owner = Identity::own()?;
@@ -76,12 +76,12 @@ impl Ledger {
     }
 
     /// The state directory of the lab of this name, whether it is there or not.
-    pub fn at(lab: &LabName) -> Self {
+    pub(crate) fn at(lab: &LabName) -> Self {
         Self { lab: lab.clone(), path: Path::new(BASE).join(lab.as_str()) }
     }
 
     /// The names of all labs that have a state directory, in order.
-    pub fn labs() -> Vec<LabName> {
+    pub(crate) fn labs() -> Vec<LabName> {
         let entries = fs::read_dir(BASE).into_iter().flatten().flatten();
         let mut labs: Vec<LabName> =
             entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
@@ -90,17 +90,17 @@ impl Ledger {
     }
 
     /// The lab's name.
-    pub const fn lab(&self) -> &LabName {
+    pub(crate) const fn lab(&self) -> &LabName {
         &self.lab
     }
 
     /// The state directory.
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// The kubeconfig with cluster-admin rights, for inside the lab's network.
-    pub fn kubeconfig(&self) -> PathBuf {
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
         self.path.join("kubeconfig")
     }
 
@@ -108,7 +108,7 @@ impl Ledger {
     ///
     /// # Errors
     /// The directory cannot be made.
-    pub fn log(&self, name: &str) -> Result<PathBuf> {
+    pub(crate) fn log(&self, name: &str) -> Result<PathBuf> {
         let directory = self.directory("logs")?;
         Ok(directory.join(format!("{name}.log")))
     }
@@ -117,14 +117,14 @@ impl Ledger {
     ///
     /// # Errors
     /// It cannot be made.
-    pub fn directory(&self, name: &str) -> Result<PathBuf> {
+    pub(crate) fn directory(&self, name: &str) -> Result<PathBuf> {
         let path = self.path.join(name);
         fs::create_dir_all(&path).with_context(|| format!("make {}", path.display()))?;
         Ok(path)
     }
 
     /// The process that holds the lab, living or not; `None` if there is no lab.
-    pub fn owner(&self) -> Option<Identity> {
+    pub(crate) fn owner(&self) -> Option<Identity> {
         let owner: Owner = serde_json::from_slice(&fs::read(self.path.join(OWNER)).ok()?).ok()?;
         Some(Identity { pid: Pid(owner.pid), started: owner.started })
     }
@@ -133,17 +133,17 @@ impl Ledger {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn note_namespace(&self, name: &str) -> Result<()> {
+    pub(crate) fn note_namespace(&self, name: &str) -> Result<()> {
         write(&self.path.join(NAMESPACES).join(name), b"")
     }
 
     /// Strikes a namespace out that is gone.
-    pub fn forget_namespace(&self, name: &str) {
+    pub(crate) fn forget_namespace(&self, name: &str) {
         let _ = fs::remove_file(self.path.join(NAMESPACES).join(name));
     }
 
     /// The namespaces written down, in order.
-    pub fn namespaces(&self) -> Vec<String> {
+    pub(crate) fn namespaces(&self) -> Vec<String> {
         file_names(&self.path.join(NAMESPACES))
     }
 
@@ -151,19 +151,19 @@ impl Ledger {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn note_process(&self, process: Identity, role: &str) -> Result<()> {
+    pub(crate) fn note_process(&self, process: Identity, role: &str) -> Result<()> {
         let entry = Entry { started: process.started, role: role.to_owned() };
         let path = self.path.join(PROCESSES).join(process.pid.to_string());
         write(&path, &serde_json::to_vec(&entry)?)
     }
 
     /// Strikes a process out that has ended.
-    pub fn forget_process(&self, pid: Pid) {
+    pub(crate) fn forget_process(&self, pid: Pid) {
         let _ = fs::remove_file(self.path.join(PROCESSES).join(pid.to_string()));
     }
 
     /// The processes written down that live, with what they are, by pid.
-    pub fn processes(&self) -> Vec<(Identity, String)> {
+    pub(crate) fn processes(&self) -> Vec<(Identity, String)> {
         let mut found = Vec::new();
         for directory in self.process_directories() {
             found.extend(file_names(&directory).iter().filter_map(|name| {
@@ -182,7 +182,7 @@ impl Ledger {
     ///
     /// # Errors
     /// The kernel or the file system refuses.
-    pub fn sweep(&self) -> Result<()> {
+    pub(crate) fn sweep(&self) -> Result<()> {
         self.close()?;
         self.end_processes()?;
         for name in self.namespaces() {
@@ -204,7 +204,7 @@ impl Ledger {
     ///
     /// # Errors
     /// As [`Self::sweep`].
-    pub fn sweep_if_dead(&self) -> Result<Option<Identity>> {
+    pub(crate) fn sweep_if_dead(&self) -> Result<Option<Identity>> {
         if !self.path.exists() {
             return Ok(None);
         }

@@ -44,12 +44,10 @@ pub mod wait;
 mod workloads;
 
 pub use api_server::ApiSource;
-pub use bench_handle::{Bench, DEMO, Daemon, PodView, SYSTEM, kubectl_line};
+pub use bench_handle::{Bench, DEMO, Daemon, PodView, SYSTEM};
 pub use host::{BadLabName, Host, LabName, UnknownHost};
 pub use launch::Outcome;
-pub use ledger::{Ledger, Taken};
+pub use ledger::Taken;
 pub use pod::Seen;
 pub use progress::{Line, Progress};
-pub use seed::{CLUSTER, HELLO, METALLB};
 pub use stage::{Interrupted, Options, play};
-pub use tools::Tool;

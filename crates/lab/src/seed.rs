@@ -9,11 +9,9 @@ use serde_json::{Value, json};
 use crate::host::Host;
 
 /// Nodes, and what a fresh cluster has.
-pub const CLUSTER: &str = include_str!("../manifests/cluster.yaml");
+pub(crate) const CLUSTER: &str = include_str!("../manifests/cluster.yaml");
 /// The daemons' namespace: service accounts, rights, configuration, workloads.
-pub const METALLB: &str = include_str!("../manifests/metallb.yaml");
-/// The application of the stories.
-pub const HELLO: &str = include_str!("../../../docs/l2/hello.yaml");
+pub(crate) const METALLB: &str = include_str!("../manifests/metallb.yaml");
 
 /// Kinds that start processes; the rest of [`METALLB`] is there from the beginning.
 const WORKLOADS: [&str; 2] = ["Deployment", "DaemonSet"];
@@ -196,7 +194,7 @@ mod tests {
     #[test]
     fn every_document_has_a_kind_and_a_name_and_roles_belong_to_accounts_that_exist() {
         let all: Vec<Value> =
-            [CLUSTER, METALLB, HELLO].into_iter().flat_map(|text| documents(text).unwrap()).collect();
+            [CLUSTER, METALLB].into_iter().flat_map(|text| documents(text).unwrap()).collect();
         for document in &all {
             let object: DynamicObject = serde_json::from_value(document.clone()).unwrap();
             assert!(object.types.is_some() && object.metadata.name.is_some(), "{document}");

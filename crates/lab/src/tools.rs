@@ -8,11 +8,11 @@ use anyhow::{Result, bail};
 
 /// A program that the lab calls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Tool {
+pub(crate) struct Tool {
     /// The name it is called by.
-    pub program: &'static str,
+    pub(crate) program: &'static str,
     /// The Debian package that has it, and what else there is to say.
-    pub install: &'static str,
+    pub(crate) install: &'static str,
 }
 
 /// nftables: the kube-proxy stand-in needs it.
