@@ -11,8 +11,10 @@
 //!
 //! [`evaluate`] is the only way to a [`Config`]; the controller, the speakers, the webhooks and the offline commands
 //! all use it. Where MetalLB refuses the whole configuration for one bad object, here that object keeps its last
-//! good version and the others go on; the verdict is computed all the same. [`state`] shows it to the users.
+//! good version and the others go on; the verdict is computed all the same. [`state`] shows it to the users, and
+//! [`admission`] judges objects before they are stored.
 
+pub mod admission;
 pub mod state;
 
 mod bgp;

@@ -12,7 +12,7 @@ use crate::diagnostic::Findings;
 use crate::{BgpCommunity, ParseCommunityError, Resources, Selector, duplicates, l2, pool};
 
 /// The kind's name in diagnostics.
-pub(super) const KIND: &str = "BGPAdvertisement";
+pub(crate) const KIND: &str = "BGPAdvertisement";
 
 /// Whether an advertisement is attached to a pool.
 pub(super) fn reaches(spec: &BGPAdvertisementSpec, selectors: &[Selector], pool: &IPAddressPool) -> bool {

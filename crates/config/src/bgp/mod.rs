@@ -9,6 +9,7 @@ mod native;
 mod peer;
 mod profile;
 
+pub(crate) use advertisement::KIND as ADVERTISEMENT;
 use ferrolb_api::{BFDProfile, BGPAdvertisement, BGPPeer, Community, IPAddressPool};
 
 use crate::diagnostic::Findings;

@@ -1,155 +1,230 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The verdict against what MetalLB's webhooks answered to the same objects.
+//! Admission against what MetalLB's webhooks answered to the same objects.
 
-use std::collections::BTreeMap;
-
-use ferrolb_api::{BFDProfile, BGPAdvertisement, BGPPeer, Community, IPAddressPool, L2Advertisement};
-use ferrolb_config::Resources;
+use ferrolb_api::{
+    BFDProfile, BGPAdvertisement, BGPPeer, Community, IPAddressPool, L2Advertisement, conversion,
+};
+use ferrolb_config::admission::{Answer, Target};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use similar_asserts::assert_eq;
 
-use crate::build::{fresh, labels, object};
+use crate::api_server::{ApiServer, NAMESPACE};
 
-const RECORDED: &str = include_str!("../data/admission.json");
-
-/// The objects that were admitted, by kind and name, each with the time it came.
-type Stored = BTreeMap<(String, String), (u32, Value)>;
+/// The recordings, with the type of BGP they were made with.
+const RECORDED: [(&str, &str); 2] =
+    [("native", include_str!("../data/webhook.json")), ("frr", include_str!("../data/webhook_frr.json"))];
 
 #[test]
 fn objects_are_admitted_and_denied_as_recorded() {
-    let cases: Vec<Value> = serde_json::from_str(RECORDED).unwrap();
     let mut compared = 0;
-    for case in &cases {
-        let mut stored = Stored::new();
-        for (time, step) in case["steps"].as_array().unwrap().iter().enumerate() {
-            let Some(answer) = judged(case, step, &mut stored, u32::try_from(time).unwrap()) else {
-                continue;
-            };
-            compared += 1;
-            let recorded = match step["answer"]["code"].as_u64() {
-                Some(403) => Err(without_renderings(step["answer"]["message"].as_str().unwrap())),
-                _ => Ok(()),
-            };
-            let expected = improved(case["id"].as_str().unwrap(), step, recorded);
-            assert_eq!(
-                answer.map_err(|e| without_renderings(&e)),
-                expected,
-                "{}: {}",
-                case["id"],
-                step["do"]
-            );
-        }
-    }
-    assert!(compared > 100, "only {compared} answers were compared");
-}
-
-/// Our answer to one step, which is applied to what is stored. `None` if it is not for the configuration to answer:
-/// what the schema refuses, other namespaces, deletions.
-fn judged(case: &Value, step: &Value, stored: &mut Stored, time: u32) -> Option<Result<(), String>> {
-    let (verb, argument) = step["do"].as_object().unwrap().iter().next().unwrap();
-    if verb == "delete" {
-        let (kind, name) = argument.as_object().unwrap().iter().next().unwrap();
-        if step["answer"]["code"] == 200 {
-            stored.remove(&(kind.clone(), name.as_str().unwrap().to_owned()));
-        }
-        return None;
-    }
-    if verb == "get" || step["answer"]["code"] == 422 || !argument["in"].is_null() {
-        return None;
-    }
-    // The deprecated version has the same names for the fields it has.
-    let kind = if verb == "peer1" { "peer".to_owned() } else { verb.clone() };
-    let key = (kind.clone(), argument["name"].as_str().unwrap().to_owned());
-    let before = stored.get(&key).cloned();
-    // An update does not change when the object was created.
-    let created = before.as_ref().map_or(time, |(created, _)| *created);
-    stored.insert(key.clone(), (created, argument.clone()));
-    let answer = fresh(&resources(&kind, case["bgp_type"].as_str().unwrap(), stored)).verdict;
-    if step["answer"]["code"] == 403 {
-        match before {
-            Some(before) => stored.insert(key, before),
-            None => stored.remove(&key),
-        };
-    }
-    Some(answer)
-}
-
-/// What the webhook of a kind looks at, without references that may be filled later.
-fn resources(kind: &str, bgp_type: &str, stored: &Stored) -> Resources {
-    let node = |name: &str| (name.into(), labels(&[("kubernetes.io/hostname", name)]));
-    let mut resources = Resources {
-        bgp_type: bgp_type.parse().unwrap(),
-        nodes: BTreeMap::from(["master1", "node1", "node2"].map(node)),
-        ..Resources::default()
-    };
-    match kind {
-        "pool" => resources.pools = all::<IPAddressPool>("pool", stored),
-        "comm" => resources.communities = all::<Community>("comm", stored),
-        "bfd" => {
-            // The new object alone, and only what the schema cannot see; native mode admits it.
-            resources.bgp_type = "frr".parse().unwrap();
-            resources.bfd_profiles = all::<BFDProfile>("bfd", stored);
-        }
-        "l2" => {
-            resources.pools = all::<IPAddressPool>("pool", stored);
-            resources.l2_advertisements = all::<L2Advertisement>("l2", stored);
-        }
-        "adv" => {
-            resources.pools = all::<IPAddressPool>("pool", stored);
-            resources.bgp_advertisements = all::<BGPAdvertisement>("adv", stored);
-            for advertisement in &mut resources.bgp_advertisements {
-                advertisement.spec.communities.retain(|community| community.contains(':'));
-            }
-        }
-        "peer" => {
-            resources.bgp_peers = all::<BGPPeer>("peer", stored);
-            for peer in &mut resources.bgp_peers {
-                peer.spec.bfd_profile.clear();
-                peer.spec.password_secret = None;
-            }
-        }
-        other => panic!("no such verb: {other}"),
-    }
-    resources
-}
-
-fn all<T: DeserializeOwned>(kind: &str, stored: &Stored) -> Vec<T> {
-    let of_kind = stored.iter().filter(|((its, _), _)| its == kind);
-    of_kind
-        .map(|((_, name), (created, body))| {
-            let mut spec = body["spec"].clone();
-            if spec.is_null() {
-                spec = body.clone();
-                for metadata in ["name", "labels"] {
-                    spec.as_object_mut().unwrap().remove(metadata);
+    let mut differed = Vec::new();
+    for (bgp_type, text) in RECORDED {
+        let recorded: Value = serde_json::from_str(text).unwrap();
+        for case in recorded["cases"].as_array().unwrap() {
+            let id = case["id"].as_str().unwrap();
+            let mut server = ApiServer::new(bgp_type);
+            for (i, step) in case["steps"].as_array().unwrap().iter().enumerate() {
+                let Some(ours) = played(&mut server, step) else { continue };
+                compared += 1;
+                let theirs = expected(step);
+                match DIFFERENCES.iter().find(|(case, at, ..)| *case == id && *at == i) {
+                    Some((_, _, intended, reason)) => {
+                        differed.push((id.to_owned(), i));
+                        let intended: Value = serde_json::from_str(intended).unwrap();
+                        assert_eq!(ours, intended, "{id}, step {i}: {reason}");
+                        assert_ne!(ours, theirs, "{id}, step {i} does not differ any more");
+                    }
+                    None => assert_eq!(ours, theirs, "{id}, step {i}: {}", step["do"]),
                 }
             }
-            let labels = if body["labels"].is_null() { json!({}) } else { body["labels"].clone() };
-            object(name, *created, &labels, &spec)
-        })
-        .collect()
+        }
+    }
+    assert!(compared > 130, "only {compared} answers were compared");
+    assert_eq!(
+        differed,
+        DIFFERENCES.map(|(case, step, ..)| (case.to_owned(), step)),
+        "every difference is met"
+    );
 }
 
-/// What is meant to differ: numbers instead of characters, the length that is at fault, ranges across families.
-fn improved(case: &str, step: &Value, recorded: Result<(), String>) -> Result<(), String> {
-    let object = step["do"].as_object().unwrap().values().next().unwrap();
-    match case {
-        "adv-aggregation" if object["aggregationLength"] == 34 => {
-            Err("invalid aggregation length 34 for IPv4".to_owned())
+/// Where the answer is meant to be another: case, step, answer, reason.
+const DIFFERENCES: [(&str, usize, &str, &str); 7] = [
+    (
+        "adv-aggregation",
+        1,
+        r#"{ "code": 403, "reason": "Forbidden", "message": "invalid aggregation length 34 for IPv4" }"#,
+        "a number instead of a character",
+    ),
+    (
+        "adv-aggregation",
+        6,
+        r#"{ "code": 403, "reason": "Forbidden", "message": "invalid aggregation length 129 for IPv6" }"#,
+        "a number instead of a character",
+    ),
+    (
+        "peer-v1beta1",
+        1,
+        r#"{ "disableMP": false, "dualStackAddressFamily": false, "myASN": 64512, "passwordSecret": {},
+             "peerASN": 64513, "peerAddress": "192.168.10.1", "peerPort": 179 }"#,
+        "absent timers stay absent",
+    ),
+    (
+        "peer-v1beta1",
+        3,
+        r#"{ "disableMP": false, "dualStackAddressFamily": false, "ebgpMultiHop": true, "holdTime": "1m30s",
+             "myASN": 64512, "nodeSelectors": [{ "matchExpressions": [{ "key": "k", "operator": "In", "values": ["v"] }],
+             "matchLabels": { "a": "b" } }], "password": "secret", "passwordSecret": {}, "peerASN": 64513,
+             "peerAddress": "192.168.10.2", "peerPort": 1179, "routerID": "10.0.0.1", "sourceAddress": "192.168.10.20" }"#,
+        "absent timers stay absent",
+    ),
+    (
+        "peer-v1beta1",
+        5,
+        r#"{ "myASN": 64512, "nodeSelectors": [{ "matchLabels": { "x": "y" } }], "peerASN": 64513,
+             "peerAddress": "192.168.10.3", "peerPort": 179 }"#,
+        "absent timers stay absent",
+    ),
+    (
+        "pool-mixed-family",
+        0,
+        r#"{ "code": 403, "reason": "Forbidden", "message": "parsing address pool p: invalid CIDR \"192.168.10.200-fd00:10::200\" in pool \"p\": invalid IP range \"192.168.10.200-fd00:10::200\": start IP \"192.168.10.200\" and end IP \"fd00:10::200\" have different families" }"#,
+        "a range across families has no addresses, and crashes MetalLB's evaluation later",
+    ),
+    (
+        "frr-large",
+        3,
+        r#"{ "code": 403, "reason": "Forbidden", "message": "invalid aggregation length 64: prefix 126 in this pool is more specific than the aggregation length for addresses fd00:10::200/126" }"#,
+        "the length that is at fault",
+    ),
+];
+
+/// The recorded answer of the webhook, or the object read.
+fn expected(step: &Value) -> Value {
+    let answer = &step["answer"];
+    if !answer["spec"].is_null() {
+        return answer["spec"].clone();
+    }
+    let mut expected = json!({ "code": answer["code"] });
+    if let Some(message) = answer["message"].as_str() {
+        let (webhook, message) = message
+            .strip_prefix("admission webhook \"")
+            .unwrap()
+            .split_once("\" denied the request: ")
+            .unwrap();
+        assert_eq!(webhook, target(step).0.webhook_name());
+        expected["message"] = json!(without_renderings(message));
+        expected["reason"] = answer["reason"].clone();
+    }
+    expected
+}
+
+/// Our answer to one step, in the recorded form; `None` if the schema answers. Stored is what was stored then.
+fn played(server: &mut ApiServer, step: &Value) -> Option<Value> {
+    let code = &step["answer"]["code"];
+    let (verb, argument) = step["do"].as_object().unwrap().iter().next().unwrap();
+    let (target, _) = target(step);
+    match verb.as_str() {
+        "get" => {
+            let (verb, name) = argument.as_object().unwrap().iter().next().unwrap();
+            let mut object = server.stored(target, name.as_str().unwrap()).unwrap();
+            if verb == "peer1" {
+                object = converted(&object, "metallb.io/v1beta1");
+            }
+            assert_eq!(object["apiVersion"], step["answer"]["apiVersion"]);
+            return Some(object["spec"].clone());
         }
-        "adv-aggregation" if object["aggregationLengthV6"] == 129 => {
-            Err("invalid aggregation length 129 for IPv6".to_owned())
+        "delete" => {
+            let name = argument.as_object().unwrap().values().next().unwrap().as_str().unwrap();
+            return Some(outcome(&server.delete(target, name), "200"));
         }
-        "frr-large" if object["aggregationLengthV6"] == 64 => recorded
-            .map_err(|text| text.replace("invalid aggregation length 32:", "invalid aggregation length 64:")),
-        "pool-mixed-family" => Err(concat!(
-            r#"parsing address pool p: invalid CIDR "192.168.10.200-fd00:10::200" in pool "p": "#,
-            r#"invalid IP range "192.168.10.200-fd00:10::200": "#,
-            r#"start IP "192.168.10.200" and end IP "fd00:10::200" have different families"#,
-        )
-        .to_owned()),
-        _ => recorded,
+        _ if code == 422 => return None,
+        _ => {}
+    }
+    let name = argument["name"].as_str().unwrap();
+    let mut object = server.object(target, name, &spec(argument));
+    for (field, metadata) in [("labels", "labels"), ("in", "namespace")] {
+        if !argument[field].is_null() {
+            object["metadata"][metadata] = argument[field].clone();
+        }
+    }
+    if verb == "peer1" {
+        object["apiVersion"] = json!("metallb.io/v1beta1");
+        object = converted(&object, "metallb.io/v1beta2");
+    }
+    let object = with_defaults(target, &object);
+    let created = server.stored(target, name).is_none();
+    let answer = server.ask(target, &object);
+    // What the API server says by itself, which MetalLB's webhooks did not.
+    assert!(!answer.warnings.iter().any(|w| w.starts_with("disable mp")), "{:?}", answer.warnings);
+    if code == 200 || code == 201 {
+        assert_eq!(object["metadata"]["namespace"], NAMESPACE);
+        server.put(target, object);
+    }
+    Some(outcome(&answer, if created { "201" } else { "200" }))
+}
+
+fn outcome(answer: &Answer, code_if_allowed: &str) -> Value {
+    if answer.allowed {
+        return json!({ "code": code_if_allowed.parse::<u16>().unwrap() });
+    }
+    json!({ "code": answer.code, "reason": answer.reason, "message": without_renderings(&answer.message) })
+}
+
+/// The kind a step is about, and the verb that names it.
+fn target(step: &Value) -> (Target, String) {
+    let (mut verb, argument) = step["do"].as_object().unwrap().iter().next().unwrap();
+    if verb == "get" || verb == "delete" {
+        verb = argument.as_object().unwrap().keys().next().unwrap();
+    }
+    let target = match verb.as_str() {
+        "pool" => Target::IPAddressPool,
+        "l2" => Target::L2Advertisement,
+        "adv" => Target::BGPAdvertisement,
+        "peer" | "peer1" => Target::BGPPeer,
+        "bfd" => Target::BFDProfile,
+        "comm" => Target::Community,
+        other => panic!("no such verb: {other}"),
+    };
+    (target, verb.clone())
+}
+
+fn spec(argument: &Value) -> Value {
+    if !argument["spec"].is_null() {
+        return argument["spec"].clone();
+    }
+    let mut spec = argument.clone();
+    for metadata in ["name", "labels", "in", "nonsense"] {
+        spec.as_object_mut().unwrap().remove(metadata);
+    }
+    spec
+}
+
+/// As the API server asks for it.
+fn converted(object: &Value, desired: &str) -> Value {
+    let review = json!({
+        "apiVersion": "apiextensions.k8s.io/v1beta1",
+        "kind": "ConversionReview",
+        "request": { "uid": "u", "desiredAPIVersion": desired, "objects": [object] },
+    });
+    let answer = conversion::review(&review).unwrap();
+    assert_eq!(answer["response"]["result"]["status"], "Success");
+    answer["response"]["convertedObjects"][0].clone()
+}
+
+/// The object with the defaults of its schema, which our types write out.
+fn with_defaults(target: Target, object: &Value) -> Value {
+    fn through<K: DeserializeOwned + Serialize>(object: &Value) -> Value {
+        serde_json::to_value(serde_json::from_value::<K>(object.clone()).unwrap()).unwrap()
+    }
+    match target {
+        Target::BGPPeer => through::<BGPPeer>(object),
+        Target::IPAddressPool => through::<IPAddressPool>(object),
+        Target::BGPAdvertisement => through::<BGPAdvertisement>(object),
+        Target::L2Advertisement => through::<L2Advertisement>(object),
+        Target::Community => through::<Community>(object),
+        Target::BFDProfile => through::<BFDProfile>(object),
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod admission;
 mod advertisements;
+mod api_server;
 mod bgp;
 mod build;
 mod last_good;
