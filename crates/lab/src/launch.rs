@@ -173,7 +173,8 @@ pub(crate) async fn run(
     limit: Duration,
 ) -> Result<Outcome> {
     let [name, arguments @ ..] = argv else { bail!("no command given") };
-    let mut command = Command::new(name);
+    // An administrator's programs may be outside of PATH.
+    let mut command = Command::new(crate::tools::find(name).unwrap_or_else(|| PathBuf::from(name)));
     command
         .args(arguments)
         .envs(environment.iter().copied())

@@ -186,8 +186,7 @@ pub(crate) fn exec(lab: &LabName, place: &str, command: &[String]) -> anyhow::Er
             );
         }
         let [program, arguments @ ..] = command else { bail!("no command given after --") };
-        let path = if program.contains('/') { Some(PathBuf::from(program)) } else { tools::find(program) };
-        let mut command = match path {
+        let mut command = match tools::find(program) {
             Some(path) => Command::new(path),
             None => return Err(tools::explain(program, std::io::ErrorKind::NotFound.into())),
         };

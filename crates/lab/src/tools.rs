@@ -62,6 +62,9 @@ pub(crate) fn require_root() -> Result<()> {
 
 /// Where a program is, by `PATH` and the places where an administrator's programs are.
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
+    if program.contains('/') {
+        return Some(PathBuf::from(program)).filter(|path| path.is_file());
+    }
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
         .chain(["/usr/sbin", "/sbin"].map(PathBuf::from))
