@@ -54,8 +54,8 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let options = Options {
         name: args.name.clone(),
         api,
-        // Without them the daemons would not become ready; the story applies them once more, for all to see.
-        crds: true,
+        // The story applies them; until then the daemons wait for them.
+        crds: false,
         daemons: true,
         progress: progress(),
     };

@@ -32,7 +32,7 @@ pub const STORIES: [&str; 1] = ["l2"];
 
 /// Plays a story on a bench that is up, and reports what was seen. `api` is what the report calls the API server.
 ///
-/// The bench has to be as [`crate::Options`] makes it with definitions and daemons.
+/// The bench has to be as [`crate::Options`] makes it with daemons and without definitions.
 /// A step that is not as expected makes the report say so; it is no error.
 ///
 /// # Errors

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A run drawn as an SVG for the README: the steps as a terminal shows them.
+//! A run drawn as an SVG for the README: the steps as a terminal shows them, without the commands.
 
 use std::fmt::Write as _;
 
@@ -9,15 +9,18 @@ const LINE: usize = 19;
 const WIDTH: usize = 980;
 const COLUMNS: usize = 116;
 
-/// Draws the report. Times are the run's own.
+/// Draws the report.
 pub fn svg(report: &Report) -> String {
-    let mut rows: Vec<(Kind, String)> = vec![(Kind::Prompt, format!("ferrolb lab run {}", report.story))];
+    let mut rows: Vec<(Kind, String)> = vec![(Kind::Prompt, format!("$ ferrolb lab run {}", report.story))];
+    let mut chapter = "";
     for (index, step) in report.steps.iter().enumerate() {
-        if let Some(first) = step.commands.first().and_then(|c| c.lines().next()) {
-            rows.push((Kind::Command, format!("    $ {first}")));
+        if chapter != step.chapter {
+            chapter = &step.chapter;
+            rows.push((Kind::Heading, chapter.to_owned()));
         }
         let kind = if step.ok { Kind::Good } else { Kind::Bad };
-        rows.push((kind, format!("{:>2} {}: {}  {} ms", index + 1, step.name, step.observed, step.ms)));
+        let observed = step.observed.split_whitespace().collect::<Vec<_>>().join(" ");
+        rows.push((kind, format!("{:>2} {}: {observed}", index + 1, step.name)));
     }
     rows.push((Kind::Prompt, report.summary()));
 
@@ -37,7 +40,7 @@ pub fn svg(report: &Report) -> String {
         let y = 52 + index * LINE;
         let (mark, colour) = match kind {
             Kind::Prompt => ("", "#ffffff"),
-            Kind::Command => ("", "#768390"),
+            Kind::Heading => ("", "#768390"),
             Kind::Good => ("<tspan fill=\"#57ab5a\">✓</tspan> ", "#cdd9e5"),
             Kind::Bad => ("<tspan fill=\"#e5534b\">✗</tspan> ", "#f47067"),
         };
@@ -54,7 +57,7 @@ pub fn svg(report: &Report) -> String {
 #[derive(Clone, Copy)]
 enum Kind {
     Prompt,
-    Command,
+    Heading,
     Good,
     Bad,
 }
@@ -78,6 +81,7 @@ mod tests {
     #[test]
     fn text_is_escaped_and_cut_to_the_width() {
         let step = Step {
+            chapter: "One & two".into(),
             name: "a <b>".into(),
             commands: vec!["kubectl get svc && true".into()],
             expected: String::new(),
@@ -89,7 +93,7 @@ mod tests {
         let report =
             Report { story: "l2".into(), api: "fakekube".into(), steps: vec![step], ms: 1500, ok: true };
         let drawn = svg(&report);
-        assert!(drawn.contains("$ kubectl get svc &amp;&amp; true"));
+        assert!(drawn.contains(">One &amp; two</text>"));
         assert!(drawn.contains("a &lt;b&gt;: xxx"));
         assert!(drawn.contains("…</text>"));
         assert!(drawn.contains("1 of 1 steps as expected in 1 s"));

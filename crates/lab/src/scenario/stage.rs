@@ -240,6 +240,8 @@ impl<'a> Stage<'a> {
                 running.push(Running { pod: pod.name, daemon, node, pid });
             }
         }
+        // Names of Pods are random; the order is not.
+        running.sort_by_key(|running| (running.daemon == Daemon::Speaker, running.node));
         Ok(running)
     }
 

@@ -12,6 +12,8 @@ use serde::Serialize;
 /// One step, as the JSON report has it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Step {
+    /// The part of the story it belongs to.
+    pub chapter: String,
     /// What the step shows.
     pub name: String,
     /// The commands that a person would type for it.
@@ -64,6 +66,7 @@ pub struct Story {
     api: String,
     show: Show,
     started: Instant,
+    chapter: String,
     pending: Vec<String>,
     measured: Option<String>,
     steps: Vec<Step>,
@@ -77,14 +80,16 @@ impl Story {
             api: api.into(),
             show,
             started: Instant::now(),
+            chapter: String::new(),
             pending: Vec::new(),
             measured: None,
             steps: Vec::new(),
         }
     }
 
-    /// A heading between steps, for people only.
-    pub fn chapter(&self, title: &str) {
+    /// Begins a part of the story.
+    pub fn chapter(&mut self, title: &str) {
+        title.clone_into(&mut self.chapter);
         if self.show == Show::Text {
             let bold = anstyle::Style::new().bold();
             anstream::println!("\n{bold}{title}{bold:#}");
@@ -113,6 +118,7 @@ impl Story {
         let ok = seen.is_ok();
         let observed = seen.unwrap_or_else(|error| format!("{error:#}"));
         let step = Step {
+            chapter: self.chapter.clone(),
             name: name.into(),
             commands: std::mem::take(&mut self.pending),
             expected: expected.into(),
@@ -158,7 +164,12 @@ impl Report {
     /// The run as plain text without times: two good runs give the same text.
     pub fn transcript(&self) -> String {
         let mut text = String::new();
+        let mut chapter = "";
         for (index, step) in self.steps.iter().enumerate() {
+            if chapter != step.chapter {
+                chapter = &step.chapter;
+                let _ = writeln!(text, "{}{chapter}", if index > 0 { "\n" } else { "" });
+            }
             for command in step.commands.iter().flat_map(|command| prompted(command)) {
                 let _ = writeln!(text, "    {command}");
             }
@@ -178,9 +189,10 @@ fn prompted(command: &str) -> impl Iterator<Item = String> {
 
 fn line(number: usize, step: &Step, live: bool) -> String {
     let mark = if step.ok { "✓" } else { "✗" };
-    let observed = step.observed.replace('\n', "\n      ");
+    let observed =
+        format!("{}: {}", step.name, step.observed.replace('\n', "\n      ")).replace(": \n", ":\n");
     if !live {
-        let mut text = format!("{mark} {number:>2} {}: {observed}", step.name);
+        let mut text = format!("{mark} {number:>2} {observed}");
         if !step.ok {
             let _ = write!(text, " (expected: {})", step.expected);
         }
@@ -189,8 +201,7 @@ fn line(number: usize, step: &Step, live: bool) -> String {
     let colour = if step.ok { anstyle::AnsiColor::Green } else { anstyle::AnsiColor::Red };
     let style = anstyle::Style::new().fg_color(Some(colour.into()));
     let dim = anstyle::Style::new().dimmed();
-    let mut text =
-        format!("{style}{mark}{style:#} {number:>2} {}: {observed} {dim}{} ms{dim:#}", step.name, step.ms);
+    let mut text = format!("{style}{mark}{style:#} {number:>2} {observed} {dim}{} ms{dim:#}", step.ms);
     if let Some(figures) = &step.measured {
         let _ = write!(text, "\n      {dim}{figures}{dim:#}");
     }
@@ -211,15 +222,17 @@ mod tests {
     #[test]
     fn a_failed_step_fails_the_story_and_shows_what_was_expected() {
         let mut story = story();
+        story.chapter("First");
         story.command("kubectl get svc \\\n-o wide");
         story.measured("0.3 ms");
         assert!(story.step("address", "192.0.2.1", Instant::now(), Ok("192.0.2.1".into())));
+        story.chapter("Second");
         assert!(!story.step("silence", "no answer", Instant::now(), Err(anyhow::anyhow!("an answer"))));
         let report = story.finish();
         assert!(!report.ok);
         assert_eq!(
             report.transcript(),
-            "    $ kubectl get svc \\\n    > -o wide\n✓  1 address: 192.0.2.1\n✗  2 silence: an answer (expected: no answer)\n"
+            "First\n    $ kubectl get svc \\\n    > -o wide\n✓  1 address: 192.0.2.1\n\nSecond\n✗  2 silence: an answer (expected: no answer)\n"
         );
         let json = serde_json::to_value(&report).unwrap();
         assert_eq!(json["steps"][0]["commands"][0], "kubectl get svc \\\n-o wide");

@@ -231,6 +231,19 @@ pub(crate) async fn touch(namespace: &Namespace, address: (Ipv4Addr, u16)) -> Re
     .await
 }
 
+/// Whether a TCP connection to the address is answered: accepted, or refused.
+pub(crate) async fn reaches(namespace: &Namespace, address: (Ipv4Addr, u16)) -> Result<bool> {
+    let namespace = Namespace::open(namespace.name())?;
+    let connect = move || TcpStream::connect_timeout(&address.into(), ATTEMPT_LIMIT);
+    blocking(move || {
+        Ok(match namespace.run(connect)? {
+            Ok(_) => true,
+            Err(error) => error.kind() == std::io::ErrorKind::ConnectionRefused,
+        })
+    })
+    .await
+}
+
 fn get(address: SocketAddr, limit: Duration) -> Result<String> {
     let deadline = Instant::now() + limit;
     let mut stream = TcpStream::connect_timeout(&address, limit).context("connect")?;

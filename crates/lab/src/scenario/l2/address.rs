@@ -48,22 +48,31 @@ pub(super) async fn chapter(stage: &mut Stage<'_>) -> bool {
 }
 
 async fn ingress(stage: &mut Stage<'_>) -> Seen {
-    stage.story.command("kubectl -n demo get service hello-lb -o jsonpath='{.status.loadBalancer.ingress}'");
     stage.addresses(DEMO, "hello-lb").await?;
+    let arguments =
+        ["-n", DEMO, "get", "service", "hello-lb", "-o", "jsonpath={.status.loadBalancer.ingress}"];
+    let printed = stage.kubectl(&arguments).await?;
     let service = stage.cluster.read(SERVICE, DEMO, "hello-lb").await?;
     let ingress = service.pointer("/status/loadBalancer/ingress").context("no ingress")?;
     ensure!(*ingress == json!([{"ip": ADDRESS.to_string(), "ipMode": "VIP"}]), "{ingress}");
     let from = text(&service, "/metadata/annotations/metallb.io~1ip-allocated-from-pool");
     ensure!(from == "lan", "the annotation ip-allocated-from-pool says {from:?}");
+    if let Some(printed) = printed {
+        ensure!(serde_json::from_str::<Value>(&printed)? == *ingress, "kubectl prints {printed}");
+    }
     Ok(ingress.to_string())
 }
 
 async fn events(stage: &mut Stage<'_>) -> Seen {
-    stage.story.command("kubectl -n demo describe service hello-lb");
     let allocated = format!(r#"Assigned IP ["{ADDRESS}"]"#);
     let assigned = r#"announcing from node "k8s-node-1" with protocol "layer2""#;
     stage.event("hello-lb", "Normal", "IPAllocated", &allocated).await?;
     stage.event("hello-lb", "Normal", "nodeAssigned", assigned).await?;
+    if let Some(printed) = stage.kubectl(&["-n", DEMO, "describe", "service", "hello-lb"]).await? {
+        for text in [&allocated, assigned] {
+            ensure!(printed.contains(text), "kubectl describe does not show {text}: {printed}");
+        }
+    }
     Ok(format!("IPAllocated: {allocated}; nodeAssigned: {assigned}"))
 }
 
@@ -98,9 +107,14 @@ pub(super) async fn l2_status_of(stage: &Stage<'_>, node: Host) -> anyhow::Resul
 }
 
 async fn l2_status(stage: &mut Stage<'_>) -> Seen {
-    stage.story.command("kubectl -n metallb-system get servicel2statuses -o yaml");
     let leader = leader(ADDRESS, &[Host::Node1, Host::Node2]).context("no candidate")?;
     let status = l2_status_of(stage, leader).await?;
+    let arguments = ["-n", SYSTEM, "get", "servicel2statuses", "-o", "yaml"];
+    if let Some(printed) = stage.kubectl(&arguments).await? {
+        let printed: Value = serde_saphyr::from_str(&printed)?;
+        let seen = printed.pointer("/items/0/status").cloned().unwrap_or_default();
+        ensure!(seen == status["status"], "kubectl prints {seen}");
+    }
     let interfaces = status.pointer("/status/interfaces").cloned().unwrap_or_default();
     ensure!(interfaces == json!([{"name": "ens18"}]), "interfaces: {interfaces}");
     let owner = status.pointer("/metadata/ownerReferences/0").context("no owner")?;
@@ -116,7 +130,6 @@ async fn l2_status(stage: &mut Stage<'_>) -> Seen {
 }
 
 async fn counters(stage: &mut Stage<'_>) -> Seen {
-    stage.story.command("kubectl -n metallb-system get ipaddresspool lan -o jsonpath='{.status}'");
     let expected = json!({"assignedIPv4": 1, "assignedIPv6": 0, "availableIPv4": 20, "availableIPv6": 0});
     let status = eventually(SOON, async || {
         let pool = stage.cluster.read(POOL, SYSTEM, "lan").await?;
@@ -125,5 +138,9 @@ async fn counters(stage: &mut Stage<'_>) -> Seen {
         Ok(status)
     })
     .await?;
+    let arguments = ["-n", SYSTEM, "get", "ipaddresspool", "lan", "-o", "jsonpath={.status}"];
+    if let Some(printed) = stage.kubectl(&arguments).await? {
+        ensure!(serde_json::from_str::<Value>(&printed)? == status, "kubectl prints {printed}");
+    }
     Ok(status.to_string())
 }

@@ -21,6 +21,9 @@ pub(super) async fn chapter(stage: &mut Stage<'_>) -> bool {
     stage.story.chapter("Configuration and an application");
     let mut ok = stage.step("definitions", "nine kinds of metallb.io, established", definitions).await;
     ok &= stage
+        .step("readiness", "all four daemons are ready, now that they have complete lists", readiness)
+        .await;
+    ok &= stage
         .step("pool and advertisement", "accepted by the API server and by all four daemons", configuration)
         .await;
     ok &=
@@ -45,6 +48,19 @@ async fn definitions(stage: &mut Stage<'_>) -> Seen {
         .await?;
     }
     Ok(format!("{} kinds established", names.len()))
+}
+
+async fn readiness(stage: &mut Stage<'_>) -> Seen {
+    stage.bench.daemons_ready(SOON).await?;
+    stage
+        .kubectl(&["-n", SYSTEM, "wait", "pod", "--all", "--for", "condition=Ready", "--timeout", "20s"])
+        .await?;
+    for daemon in stage.daemons().await? {
+        let url = "http://127.0.0.1:17472/readyz";
+        let said = stage.beside(&daemon, &["curl", "-sS", "--max-time", "2", url]).await?.success()?;
+        ensure!(said.trim() == "ok", "{} answers {said:?}", daemon.pod);
+    }
+    Ok("the Pods of the controller and of three speakers are Ready".into())
 }
 
 async fn configuration(stage: &mut Stage<'_>) -> Seen {

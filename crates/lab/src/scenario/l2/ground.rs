@@ -3,13 +3,15 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::net::Ipv4Addr;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 
-use super::super::cluster::eventually;
+use super::super::cluster::{ENDPOINT_SLICE, SERVICE, eventually, text};
 use super::super::stage::{Running, SOON, Stage};
 use super::super::story::Seen;
 use super::super::wire;
+use super::SYSTEM;
 use crate::bench_handle::Daemon;
 use crate::host::Host;
 
@@ -23,8 +25,15 @@ pub(super) async fn chapter(stage: &mut Stage<'_>) {
             daemons,
         )
         .await;
+    stage
+        .step(
+            "webhook address",
+            "the cluster IP of metallb-webhook-service leads to the controller's Pod",
+            webhook_address,
+        )
+        .await;
     stage.step("sockets", "the ports that MetalLB's daemons listen on", sockets).await;
-    stage.step("health", "all four answer /healthz and /readyz with 200", health).await;
+    stage.step("health", "all four answer /healthz with 200", health).await;
 }
 
 async fn hosts(stage: &mut Stage<'_>) -> Seen {
@@ -80,12 +89,46 @@ async fn daemons(stage: &mut Stage<'_>) -> Seen {
             let value = value.and_then(|value| value.split_whitespace().next()).unwrap_or_default();
             ensure!(value == expected, "{} has {field} {value}, not {expected}", daemon.pod);
         }
+        for file in ["token", "ca.crt", "namespace"] {
+            let path =
+                format!("/proc/{}/root/var/run/secrets/kubernetes.io/serviceaccount/{file}", daemon.pid);
+            ensure!(fs::metadata(&path).is_ok_and(|file| file.len() > 0), "{} has no {file}", daemon.pod);
+        }
         let own = fs::read_link(format!("/proc/{}/ns/mnt", daemon.pid))?;
         ensure!(mounts.insert(own), "{} shares its mounts with another process", daemon.pod);
     }
+    let kubeconfig = fs::read_to_string(stage.bench.kubeconfig())?;
+    ensure!(kubeconfig.contains("https://"), "the API server is not reached by TLS");
     ensure!(controllers == 1, "{controllers} controllers");
     ensure!(speakers.len() == 3 && daemons.len() == 4, "speakers on {speakers:?}, {} daemons", daemons.len());
-    Ok("1 controller: uid 65534, no capability; 3 speakers: uid 0, NET_RAW; all with no_new_privs and mounts of their own".into())
+    Ok("1 controller: uid 65534, no capability; 3 speakers: uid 0, NET_RAW; all with no_new_privs, a root file system and a token of their own".into())
+}
+
+async fn webhook_address(stage: &mut Stage<'_>) -> Seen {
+    let service = stage.cluster.read(SERVICE, SYSTEM, "metallb-webhook-service").await?;
+    let address: Ipv4Addr = text(&service, "/spec/clusterIP").parse().context("no cluster IP")?;
+    let controller =
+        stage.bench.controller().await?.address.context("the controller's Pod has no address")?;
+    eventually(SOON, async || {
+        let slices = stage.cluster.list(ENDPOINT_SLICE, SYSTEM).await?;
+        let endpoints = slices
+            .iter()
+            .filter(|slice| {
+                text(slice, "/metadata/labels/kubernetes.io~1service-name") == "metallb-webhook-service"
+            })
+            .flat_map(|slice| slice["endpoints"].as_array().into_iter().flatten());
+        let addresses: Vec<&str> = endpoints.map(|endpoint| text(endpoint, "/addresses/0")).collect();
+        ensure!(
+            addresses == [controller.as_str()],
+            "it leads to {addresses:?}, the controller is {controller}"
+        );
+        // A refusal comes from the Pod as well: it says that the way there is open.
+        let reached = wire::reaches(stage.namespace(Host::Master1), (address, 443)).await?;
+        ensure!(reached, "nothing answers at port 443 of the cluster IP");
+        Ok(())
+    })
+    .await?;
+    Ok("port 443 of metallb-webhook-service reaches the controller's Pod".into())
 }
 
 async fn sockets(stage: &mut Stage<'_>) -> Seen {
@@ -127,19 +170,17 @@ async fn listening(stage: &Stage<'_>, running: &Running) -> Result<Vec<String>> 
 
 async fn health(stage: &mut Stage<'_>) -> Seen {
     let daemons = stage.daemons().await?;
+    let url = "http://127.0.0.1:17472/healthz";
     for daemon in &daemons {
-        for path in ["/healthz", "/readyz"] {
-            let url = format!("http://127.0.0.1:17472{path}");
-            eventually(SOON, async || {
-                let said =
-                    stage.beside(daemon, &["curl", "-sS", "--max-time", "2", &url]).await?.success()?;
-                if said.trim() != "ok" {
-                    bail!("{} answers {path} with {said:?}", daemon.pod);
-                }
-                Ok(())
-            })
-            .await?;
+        if daemon.daemon == Daemon::Speaker {
+            stage.story.command(format!("ferrolb lab exec {} -- curl -sS {url}", daemon.node));
         }
+        eventually(SOON, async || {
+            let said = stage.beside(daemon, &["curl", "-sS", "--max-time", "2", url]).await?.success()?;
+            ensure!(said.trim() == "ok", "{} answers {said:?}", daemon.pod);
+            Ok(())
+        })
+        .await?;
     }
     Ok(format!("{} daemons say ok", daemons.len()))
 }

@@ -121,7 +121,9 @@ async fn unassigned_is_silent(stage: &mut Stage<'_>) -> Seen {
 }
 
 async fn on_no_interface(stage: &mut Stage<'_>) -> Seen {
-    stage.story.command("ferrolb lab exec k8s-node-1 -- ip -brief address");
+    let listed = stage.exec(Host::Node1, &["ip", "-brief", "address"]).await?.success()?;
+    let node = Host::Node1.address().to_string();
+    ensure!(listed.contains(&node) && !listed.contains(&ADDRESS.to_string()), "{listed}");
     let names = ferrolb_linux::netns::list(&format!("{}-", stage.bench.name()))?;
     ensure!(names.len() > Host::ALL.len(), "only {names:?}");
     for name in names {
