@@ -17,6 +17,7 @@ pub mod container;
 mod error;
 pub mod inspect;
 pub mod link;
+pub mod memory;
 mod monitor;
 mod netlink;
 pub mod netns;
