@@ -42,6 +42,11 @@ impl ApiServer {
         self.objects.insert((list, name.to_owned()), object);
     }
 
+    /// Removes a Node or Namespace.
+    pub(crate) fn forget(&mut self, list: List, name: &str) {
+        self.objects.remove(&(list, name.to_owned()));
+    }
+
     /// Makes the reads of a list fail.
     pub(crate) fn fail(&mut self, list: List, cause: &str) {
         self.failing.insert(list, cause.to_owned());

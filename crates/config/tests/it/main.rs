@@ -4,6 +4,10 @@
 #![allow(clippy::unwrap_used)] // a test may fail by it, in its helpers too
 
 mod admission;
+mod admission_forms;
+mod admission_laws;
+mod admission_rules;
+mod admission_warnings;
 mod advertisements;
 mod api_server;
 mod bgp;
