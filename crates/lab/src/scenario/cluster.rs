@@ -123,6 +123,8 @@ pub(crate) struct EventSeen {
     pub(crate) message: String,
     /// `source.component`.
     pub(crate) component: String,
+    /// How often it was sent.
+    pub(crate) count: u64,
 }
 
 /// The API server of the bench.
@@ -177,6 +179,7 @@ impl Cluster {
                 reason: text(event, "/reason").to_owned(),
                 message: text(event, "/message").to_owned(),
                 component: text(event, "/source/component").to_owned(),
+                count: event["count"].as_u64().unwrap_or_default(),
             })
             .collect())
     }

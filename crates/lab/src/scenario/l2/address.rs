@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Third chapter: the address as the API shows it. Status, events, columns, owners, counters.
 
+use std::collections::BTreeSet;
+use std::time::Duration;
+
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
-use super::super::cluster::{L2_ADVERTISEMENT, L2_STATUS, POD, POOL, SERVICE, eventually, text};
+use super::super::cluster::{
+    CONFIGURATION_STATE, EVENT, L2_ADVERTISEMENT, L2_STATUS, POD, POOL, SERVICE, eventually, text, throughout,
+};
 use super::super::recorded;
 use super::super::stage::{SOON, Stage};
 use super::super::story::Seen;
@@ -24,7 +29,7 @@ pub(super) async fn chapter(stage: &mut Stage<'_>) -> bool {
     stage
         .step(
             "events",
-            "IPAllocated by the controller, nodeAssigned by the leader, with MetalLB's texts",
+            "IPAllocated by the controller, nodeAssigned by the leader, with MetalLB's texts, each once",
             events,
         )
         .await;
@@ -44,6 +49,7 @@ pub(super) async fn chapter(stage: &mut Stage<'_>) -> bool {
             recorded::objects,
         )
         .await;
+    stage.step("rest", "while nothing happens, nobody writes anything", rest).await;
     ok
 }
 
@@ -68,6 +74,11 @@ async fn events(stage: &mut Stage<'_>) -> Seen {
     let assigned = r#"announcing from node "k8s-node-1" with protocol "layer2""#;
     stage.event("hello-lb", "Normal", "IPAllocated", &allocated).await?;
     stage.event("hello-lb", "Normal", "nodeAssigned", assigned).await?;
+    let events = stage.cluster.events_on(DEMO, "hello-lb").await?;
+    ensure!(
+        events.len() == 2 && events.iter().all(|event| event.count == 1),
+        "more than these two: {events:?}"
+    );
     if let Some(printed) = stage.kubectl(&["-n", DEMO, "describe", "service", "hello-lb"]).await? {
         for text in [&allocated, assigned] {
             ensure!(printed.contains(text), "kubectl describe does not show {text}: {printed}");
@@ -143,4 +154,31 @@ async fn counters(stage: &mut Stage<'_>) -> Seen {
         ensure!(serde_json::from_str::<Value>(&printed)? == status, "kubectl prints {printed}");
     }
     Ok(status.to_string())
+}
+
+/// Names and resource versions of everything that the daemons write.
+async fn versions(stage: &Stage<'_>) -> anyhow::Result<BTreeSet<String>> {
+    let mut versions = BTreeSet::new();
+    for (kind, namespace) in
+        [(SERVICE, DEMO), (EVENT, DEMO), (POOL, SYSTEM), (L2_STATUS, SYSTEM), (CONFIGURATION_STATE, SYSTEM)]
+    {
+        for object in stage.cluster.list(kind, namespace).await? {
+            let (name, version) =
+                (text(&object, "/metadata/name"), text(&object, "/metadata/resourceVersion"));
+            versions.insert(format!("{}/{name} {version}", kind.word()));
+        }
+    }
+    Ok(versions)
+}
+
+async fn rest(stage: &mut Stage<'_>) -> Seen {
+    let before = versions(stage).await?;
+    throughout(Duration::from_secs(2), async || {
+        let now = versions(stage).await?;
+        let changed: Vec<_> = now.symmetric_difference(&before).collect();
+        ensure!(changed.is_empty(), "changed: {changed:?}");
+        Ok(())
+    })
+    .await?;
+    Ok("no Service, event, pool, ServiceL2Status or ConfigurationState changes within 2 s".into())
 }
