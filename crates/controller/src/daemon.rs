@@ -5,7 +5,9 @@ use std::pin::pin;
 
 use ferrolb_config::Undecodable;
 use ferrolb_controller_core::{Core, Effect, Input, Settings, WriteId};
-use ferrolb_kube_support::daemon::{Clocks, Doubtful, Feed, Tasks, inbox, start_servers, task_ended};
+use ferrolb_kube_support::daemon::{
+    Clocks, Doubtful, Feed, Tasks, inbox, start_servers, task_ended, when_settled,
+};
 use ferrolb_kube_support::events::Recorder;
 use ferrolb_kube_support::health::Readiness;
 use ferrolb_kube_support::listen::Bind;
@@ -76,7 +78,7 @@ pub async fn run(options: Options, client: Client, stop: CancellationToken) -> a
         field_manager: FIELD_MANAGER.to_owned(),
     };
     let mut core = Core::new(clocks.read(), settings);
-    let (feed, mut inbox) = inbox(KINDS, readiness, undecodable);
+    let (feed, mut inbox) = inbox(KINDS, readiness.clone(), undecodable);
     start_watches(&feed, &common.namespace, &client, &reach, &mut tasks);
     let results = feed.own();
     let shell = Shell {
@@ -90,6 +92,7 @@ pub async fn run(options: Options, client: Client, stop: CancellationToken) -> a
     };
 
     let mut stopped = pin!(stop.cancelled());
+    when_settled(readiness, release_code);
     loop {
         tokio::select! {
             batch = inbox.batch() => {
@@ -135,6 +138,13 @@ fn undecodable(doubtful: &Doubtful) -> Option<Input> {
         })
     };
     Some(Input::Undecodable(["IPAddressPool", "Community"].into_iter().flat_map(of).collect()))
+}
+
+/// Gives back the pages of code that only the start ran.
+fn release_code() {
+    if let Err(error) = ferrolb_linux::memory::release_code() {
+        tracing::debug!(op = "settled", error = %error, "pages of code stay mapped");
+    }
 }
 
 /// Where effects go.

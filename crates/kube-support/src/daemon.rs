@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ferrolb_api::{Change, Clock};
 use ferrolb_net_types::Time;
@@ -73,7 +73,7 @@ where
             .enable_all()
             // Name resolution only; kept short, since an idle daemon has one thread.
             .max_blocking_threads(2)
-            .thread_keep_alive(std::time::Duration::from_secs(1))
+            .thread_keep_alive(Duration::from_secs(1))
             .build()?;
         runtime.block_on(async {
             let stop = CancellationToken::new();
@@ -172,6 +172,19 @@ pub fn start_servers(
         "metrics"
     });
     Ok(())
+}
+
+/// How long after it became ready a daemon counts as settled.
+const SETTLE: Duration = Duration::from_secs(10);
+
+/// Does something once the work of the start is over: the daemon is ready, and has had time to act on what it
+/// read.
+pub fn when_settled(readiness: Readiness, act: impl FnOnce() + Send + 'static) {
+    tokio::spawn(async move {
+        readiness.ready().await;
+        tokio::time::sleep(SETTLE).await;
+        act();
+    });
 }
 
 /// The end of a task that was not meant to end, as an error.

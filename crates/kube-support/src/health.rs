@@ -5,7 +5,6 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,6 +13,7 @@ use http_body_util::Full;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 
 use crate::listen::serve;
 
@@ -21,22 +21,28 @@ use crate::listen::serve;
 const REQUEST_LIMIT: Duration = Duration::from_secs(5);
 
 /// Whether the daemon is ready. Clones are the same thing.
-#[derive(Clone, Debug, Default)]
-pub struct Readiness(Arc<AtomicBool>);
+#[derive(Clone, Debug)]
+pub struct Readiness(Arc<watch::Sender<bool>>);
 
 impl Readiness {
     /// Not ready until [`Readiness::set`] says so.
     pub fn not_yet() -> Self {
-        Self::default()
+        Self(Arc::new(watch::Sender::new(false)))
     }
 
     /// Changes what `/readyz` says.
     pub fn set(&self, ready: bool) {
-        self.0.store(ready, Ordering::Relaxed);
+        self.0.send_replace(ready);
+    }
+
+    /// Waits until the daemon is ready.
+    pub async fn ready(&self) {
+        // The error is that the sender is gone, which this handle keeps.
+        let _ = self.0.subscribe().wait_for(|ready| *ready).await;
     }
 
     fn is_ready(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        *self.0.borrow()
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::pin::pin;
 
 use ferrolb_config::state::OwnPod;
-use ferrolb_kube_support::daemon::{Clocks, Feed, Tasks, inbox, start_servers, task_ended};
+use ferrolb_kube_support::daemon::{Clocks, Feed, Tasks, inbox, start_servers, task_ended, when_settled};
 use ferrolb_kube_support::events::Recorder;
 use ferrolb_kube_support::health::Readiness;
 use ferrolb_kube_support::listen::Bind;
@@ -67,7 +67,7 @@ pub async fn run(options: Options, client: Client, stop: CancellationToken) -> a
         bgp_type: options.bgp_type.clone(),
         pod: Some(OwnPod { name: pod.name, uid: pod.uid }),
     });
-    let (feed, mut inbox) = inbox(KINDS, readiness, |_| None);
+    let (feed, mut inbox) = inbox(KINDS, readiness.clone(), |_| None);
     start_watches(&feed, &common.namespace, &options.node, &client, &reach, &mut tasks);
     let results = feed.own();
     let mut shell = Shell {
@@ -83,6 +83,7 @@ pub async fn run(options: Options, client: Client, stop: CancellationToken) -> a
 
     let clocks = Clocks::start();
     let mut stopped = pin!(stop.cancelled());
+    when_settled(readiness, release_code);
     loop {
         tokio::select! {
             batch = inbox.batch() => {
@@ -128,6 +129,13 @@ fn start_watches(
     feed.watch(Watch::namespaced(namespace), Input::L2Statuses, client, reach, tasks);
     let states = Watch::namespaced(namespace).fields(format!("metadata.name=speaker-{node}"));
     feed.watch(states, Input::ConfigurationStates, client, reach, tasks);
+}
+
+/// Gives back the pages of code that only the start ran.
+fn release_code() {
+    if let Err(error) = ferrolb_linux::memory::release_code() {
+        tracing::debug!(op = "settled", error = %error, "pages of code stay mapped");
+    }
 }
 
 /// Where effects go.
