@@ -125,6 +125,37 @@ mod tests {
         Options::read(&values, bgp_type).map_err(|error| error.to_string())
     }
 
+    /// The table of flags that MetalLB v0.16.1's controller has: name, environment variable, default.
+    const METALLB: &[(&str, Option<&str>, &str)] = &[
+        ("cert-dir", None, "/tmp/k8s-webhook-server/serving-certs"),
+        ("cert-service-name", None, "metallb-webhook-service"),
+        ("deployment", Some("METALLB_DEPLOYMENT"), ""),
+        ("disable-cert-rotation", None, "false"),
+        ("health-probe-port", None, "17472"),
+        ("kubeconfig", None, ""),
+        ("lb-class", None, ""),
+        ("log-level", None, "info"),
+        ("metrics-cert-dir", None, ""),
+        ("ml-secret-name", Some("METALLB_ML_SECRET_NAME"), ""),
+        ("namespace", Some("METALLB_NAMESPACE"), ""),
+        ("pod-name", Some("METALLB_POD_NAME"), ""),
+        ("port", None, "9120"),
+        ("pprof-bind-address", None, ""),
+        ("tls-cipher-suites", None, ""),
+        ("tls-curve-preferences", None, ""),
+        ("tls-min-version", None, ""),
+        ("webhook-http2", None, "false"),
+        ("webhook-mode", None, "enabled"),
+        ("webhook-secret", None, "metallb-webhook-cert"),
+    ];
+
+    #[test]
+    fn flags_variables_and_defaults_are_metallbs_and_no_others() {
+        let mut own: Vec<_> = flags().iter().map(|flag| (flag.name, flag.env, flag.default)).collect();
+        own.sort_unstable();
+        assert_eq!(own, METALLB);
+    }
+
     #[test]
     fn the_arguments_of_metallbs_manifests_start() {
         let options = read(

@@ -130,6 +130,39 @@ mod tests {
         Options::read(&values, of("METALLB_BGP_TYPE").as_deref()).map_err(|error| error.to_string())
     }
 
+    /// The table of flags that MetalLB v0.16.1's speaker has: name, environment variable, default.
+    const METALLB: &[(&str, Option<&str>, &str)] = &[
+        ("bgp-debounce-timeout", Some("METALLB_BGP_DEBOUNCE_TIMEOUT"), ""),
+        ("frrk8s-namespace", Some("FRRK8S_NAMESPACE"), ""),
+        ("health-probe-port", None, "17472"),
+        ("host", Some("METALLB_HOST"), ""),
+        ("ignore-exclude-lb", None, "false"),
+        ("kubeconfig", None, ""),
+        ("lb-class", None, ""),
+        ("log-level", None, "info"),
+        ("metrics-cert-dir", None, ""),
+        ("ml-bindaddr", Some("METALLB_ML_BIND_ADDR"), ""),
+        ("ml-bindport", Some("METALLB_ML_BIND_PORT"), ""),
+        ("ml-labels", Some("METALLB_ML_LABELS"), ""),
+        ("ml-secret-key-path", Some("METALLB_ML_SECRET_KEY_PATH"), ""),
+        ("ml-wan-config", None, "false"),
+        ("namespace", Some("METALLB_NAMESPACE"), ""),
+        ("node-name", Some("METALLB_NODE_NAME"), ""),
+        ("pod-name", Some("METALLB_POD_NAME"), ""),
+        ("port", None, "9120"),
+        ("pprof-bind-address", None, ""),
+        ("tls-cipher-suites", None, ""),
+        ("tls-curve-preferences", None, ""),
+        ("tls-min-version", None, ""),
+    ];
+
+    #[test]
+    fn flags_variables_and_defaults_are_metallbs_and_no_others() {
+        let mut own: Vec<_> = flags().iter().map(|flag| (flag.name, flag.env, flag.default)).collect();
+        own.sort_unstable();
+        assert_eq!(own, METALLB);
+    }
+
     #[test]
     fn settings_of_the_member_list_are_refused_by_name_until_there_is_one() {
         for (variable, value) in [
