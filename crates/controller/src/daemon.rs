@@ -6,7 +6,7 @@ use std::pin::pin;
 use ferrolb_config::Undecodable;
 use ferrolb_controller_core::{Core, Effect, Input, Settings, WriteId};
 use ferrolb_kube_support::daemon::{
-    Clocks, Doubtful, Feed, Tasks, inbox, start_servers, task_ended, when_settled,
+    Clocks, Doubtful, Feed, Tasks, inbox, of_kinds, start_servers, task_ended, when_settled,
 };
 use ferrolb_kube_support::events::Recorder;
 use ferrolb_kube_support::health::Readiness;
@@ -129,15 +129,12 @@ fn start_watches(feed: &Feed<Input>, namespace: &str, client: &Client, reach: &R
 
 /// Configuration objects that exist but cannot be decoded.
 fn undecodable(doubtful: &Doubtful) -> Option<Input> {
-    let of = |kind: &'static str| {
-        let objects = doubtful.get(kind).map(Vec::as_slice).unwrap_or_default();
-        objects.iter().map(move |object| Undecodable {
-            kind,
-            name: object.name.clone(),
-            message: object.error.clone(),
-        })
-    };
-    Some(Input::Undecodable(["IPAddressPool", "Community"].into_iter().flat_map(of).collect()))
+    let objects = of_kinds(doubtful, &["IPAddressPool", "Community"]).map(|(kind, object)| Undecodable {
+        kind,
+        name: object.name.clone(),
+        message: object.error.clone(),
+    });
+    Some(Input::Undecodable(objects.collect()))
 }
 
 /// Gives back the pages of code that only the start ran.

@@ -217,6 +217,14 @@ pub struct Feed<I> {
 /// What cannot be decoded, of all kinds, by kind.
 pub type Doubtful = BTreeMap<String, Vec<Undecodable>>;
 
+/// What cannot be decoded of these kinds, each with its kind.
+pub fn of_kinds<'a>(
+    doubtful: &'a Doubtful,
+    kinds: &'a [&'static str],
+) -> impl Iterator<Item = (&'static str, &'a Undecodable)> {
+    kinds.iter().flat_map(|kind| doubtful.get(*kind).into_iter().flatten().map(move |object| (*kind, object)))
+}
+
 /// Collects over all watches what cannot be decoded.
 #[derive(Debug)]
 struct Doubts<I> {

@@ -112,8 +112,8 @@ where
         self
     }
 
-    /// Keeps all annotations, for a kind that is written back as a whole. Otherwise the copy that
-    /// `kubectl apply` leaves is dropped. Managed fields are dropped always: a write without them leaves them.
+    /// Keeps objects as they are, for a kind that is written back as a whole and whose writers matter. Otherwise
+    /// managed fields and the copy that `kubectl apply` leaves are dropped.
     pub fn whole(mut self) -> Self {
         self.whole = true;
         self
@@ -389,11 +389,11 @@ where
 
     fn trim(&self, object: &mut K) {
         let meta = object.meta_mut();
-        meta.managed_fields = None;
-        if !self.settings.whole
-            && let Some(annotations) = &mut meta.annotations
-        {
-            annotations.remove(LAST_APPLIED);
+        if !self.settings.whole {
+            meta.managed_fields = None;
+            if let Some(annotations) = &mut meta.annotations {
+                annotations.remove(LAST_APPLIED);
+            }
         }
         (self.settings.trim)(object);
     }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use base64::Engine as _;
 use ferrolb_linux::Namespace;
 use ferrolb_linux::container::Spec;
@@ -180,7 +180,15 @@ async fn elsewhere(
     home: Arc<Namespace>,
 ) -> Result<tokio::task::JoinHandle<()>> {
     let context = || format!("use the kubeconfig {}", path.display());
-    let mut kubeconfig = Kubeconfig::read_from(path).with_context(context)?;
+    std::fs::File::open(path).map_err(|error| {
+        anyhow!("the kubeconfig {} cannot be read: {error}. Check what --kubeconfig names", path.display())
+    })?;
+    let mut kubeconfig = Kubeconfig::read_from(path).with_context(|| {
+        format!(
+            "{} is no kubeconfig; --kubeconfig takes a file as kubectl does (kind: Config)",
+            path.display()
+        )
+    })?;
     let options = KubeConfigOptions::default();
     let config = Config::from_custom_kubeconfig(kubeconfig.clone(), &options).await.with_context(context)?;
     let url = &config.cluster_url;
@@ -202,7 +210,12 @@ async fn elsewhere(
     // One connection now: an address that does not answer is better told before anything waits for it.
     connect(&home, &target)
         .await
-        .with_context(|| format!("reach the API server {url} of the kubeconfig {}", path.display()))?;
+        .with_context(|| {
+            format!(
+                "reach the API server {url} of the kubeconfig {} (does it run, and has this machine a way to it?)",
+                path.display()
+            )
+        })?;
     Ok(tokio::spawn(async move {
         loop {
             let Ok((mut inside, _)) = listener.accept().await else { continue };

@@ -18,14 +18,25 @@ use crate::{api_server, launch, pod, supervisor};
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
     /// Play a story on a bench, show every step, and take the bench down.
+    #[command(
+        after_help = "Examples:\n  ferrolb lab run l2\n  ferrolb lab run l2 -o json | jq '.steps[] | select(.ok | not)'\n  ferrolb lab run l2 --kubeconfig FILE     on another API server"
+    )]
     Run(crate::scenario::RunArgs),
     /// Measure on a bench, and take it down.
+    #[command(after_help = "Examples:\n  ferrolb lab bench arp\n  ferrolb lab bench memory -o json")]
     Bench(crate::bench::BenchArgs),
     /// Build the bench and leave it running.
+    #[command(
+        after_help = "Examples:\n  ferrolb lab up\n  ferrolb lab exec client -- kubectl get nodes\n  ferrolb lab down"
+    )]
     Up(SupervisorArgs),
     /// Take a bench down, or clear up after one that was killed.
+    #[command(after_help = "Example:\n  ferrolb lab down")]
     Down(Named),
     /// Run a command on a host of the bench, or in a Pod.
+    #[command(
+        after_help = "Examples:\n  ferrolb lab exec client -- curl -m 2 http://192.168.10.200/\n  ferrolb lab exec k8s-node-2 -- arping -c 3 -i ens18 192.168.10.200"
+    )]
     Exec {
         /// Which lab.
         #[command(flatten)]
@@ -37,6 +48,7 @@ pub enum Command {
         command: Vec<String>,
     },
     /// Show what is up on this machine.
+    #[command(after_help = "Example:\n  ferrolb lab status -o json")]
     Status {
         /// Only the lab of this name.
         #[arg(long)]
@@ -46,6 +58,7 @@ pub enum Command {
         output: Output,
     },
     /// Show what a Pod, or another part of the bench, wrote.
+    #[command(after_help = "Example:\n  ferrolb lab logs api-server")]
     Logs {
         /// Which lab.
         #[command(flatten)]
@@ -168,6 +181,15 @@ mod tests {
     struct Line {
         #[command(subcommand)]
         command: Command,
+    }
+
+    #[test]
+    fn every_command_has_an_example() {
+        use clap::CommandFactory as _;
+        for command in Line::command().get_subcommands() {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.contains(&format!("ferrolb lab {}", command.get_name())), "{command}: {help:?}");
+        }
     }
 
     #[test]

@@ -31,7 +31,13 @@ pub(crate) const OPENSSL: Tool = Tool { program: "openssl", install: "apt-get in
 /// Namespaces from the command line; the API server's script uses it.
 pub(crate) const IP: Tool = Tool { program: "ip", install: "apt-get install iproute2" };
 
-const ALL: [Tool; 6] = [NFT, ARPING, CURL, KUBECTL, OPENSSL, IP];
+/// Listening sockets from the command line.
+pub(crate) const SS: Tool = Tool { program: "ss", install: "apt-get install iproute2" };
+
+/// What every story calls; `kubectl` is played through the API where it is not installed.
+pub(crate) const OF_STORIES: [Tool; 5] = [NFT, ARPING, CURL, IP, SS];
+
+const ALL: [Tool; 7] = [NFT, ARPING, CURL, KUBECTL, OPENSSL, IP, SS];
 
 /// Checks that every tool is installed.
 ///

@@ -129,6 +129,7 @@ impl Core {
             Input::BGPPeers(change) => self.intake.objects(|r| &mut r.bgp_peers, change),
             Input::BFDProfiles(change) => self.intake.objects(|r| &mut r.bfd_profiles, change),
             Input::Communities(change) => self.intake.objects(|r| &mut r.communities, change),
+            Input::Undecodable(objects) => self.intake.undecodable(objects),
             Input::L2Statuses(change) => self.statuses.watched(change),
             Input::ConfigurationStates(change) => self.reporter.handle(clock, state::Input::Changed(change)),
             Input::Wire(report) => self.hear(&report),

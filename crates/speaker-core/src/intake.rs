@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use std::str::FromStr;
 
 use ferrolb_api::Change;
-use ferrolb_config::{BgpType, Config, Diagnostic, Evaluation, Labels, LastGood, Resources, apply, evaluate};
+use ferrolb_config::{
+    BgpType, Config, Diagnostic, Evaluation, Labels, LastGood, Resources, Undecodable, apply, evaluate,
+};
 use ferrolb_net_types::NodeName;
 use k8s_openapi::api::core::v1::{Namespace, Node};
 use kube::core::object::HasSpec;
@@ -63,6 +65,12 @@ impl Intake {
             change => change,
         };
         self.changed |= apply(list(&mut self.resources), change);
+    }
+
+    /// Takes the objects that exist and cannot be decoded.
+    pub(crate) fn undecodable(&mut self, objects: Vec<Undecodable>) {
+        self.changed |= self.resources.undecodable != objects;
+        self.resources.undecodable = objects;
     }
 
     pub(crate) fn nodes(&mut self, change: &Change<Node>) {

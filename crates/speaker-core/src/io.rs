@@ -11,6 +11,7 @@ use ferrolb_api::{
     BFDProfile, BGPAdvertisement, BGPPeer, Change, Community, ConfigurationState, IPAddressPool,
     L2Advertisement, ServiceL2Status,
 };
+use ferrolb_config::Undecodable;
 use ferrolb_config::state::OwnPod;
 use ferrolb_net_types::{NodeName, ServiceKey};
 use k8s_openapi::api::core::v1::{Namespace, Node, Service};
@@ -58,6 +59,9 @@ pub enum Input {
     BFDProfiles(Change<BFDProfile>),
     /// Communities.
     Communities(Change<Community>),
+    /// The configuration objects that exist and whose content does not fit their type, all of them: each keeps its
+    /// last good version.
+    Undecodable(Vec<Undecodable>),
     /// ServiceL2Statuses, those of other nodes included.
     L2Statuses(Change<ServiceL2Status>),
     /// ConfigurationStates; only the speaker's own matters.

@@ -4,8 +4,11 @@
 use std::path::Path;
 use std::pin::pin;
 
+use ferrolb_config::Undecodable;
 use ferrolb_config::state::OwnPod;
-use ferrolb_kube_support::daemon::{Clocks, Feed, Tasks, inbox, start_servers, task_ended, when_settled};
+use ferrolb_kube_support::daemon::{
+    Clocks, Doubtful, Feed, Tasks, inbox, of_kinds, start_servers, task_ended, when_settled,
+};
 use ferrolb_kube_support::events::Recorder;
 use ferrolb_kube_support::health::Readiness;
 use ferrolb_kube_support::listen::Bind;
@@ -67,7 +70,7 @@ pub async fn run(options: Options, client: Client, stop: CancellationToken) -> a
         bgp_type: options.bgp_type.clone(),
         pod: Some(OwnPod { name: pod.name, uid: pod.uid }),
     });
-    let (feed, mut inbox) = inbox(KINDS, readiness.clone(), |_| None);
+    let (feed, mut inbox) = inbox(KINDS, readiness.clone(), undecodable);
     start_watches(&feed, &common.namespace, &options.node, &client, &reach, &mut tasks);
     let results = feed.own();
     let mut shell = Shell {
@@ -129,6 +132,18 @@ fn start_watches(
     feed.watch(Watch::namespaced(namespace), Input::L2Statuses, client, reach, tasks);
     let states = Watch::namespaced(namespace).fields(format!("metadata.name=speaker-{node}"));
     feed.watch(states, Input::ConfigurationStates, client, reach, tasks);
+}
+
+/// Configuration objects that exist but cannot be decoded.
+fn undecodable(doubtful: &Doubtful) -> Option<Input> {
+    const KINDS: &[&str] =
+        &["IPAddressPool", "L2Advertisement", "BGPAdvertisement", "BGPPeer", "BFDProfile", "Community"];
+    let objects = of_kinds(doubtful, KINDS).map(|(kind, object)| Undecodable {
+        kind,
+        name: object.name.clone(),
+        message: object.error.clone(),
+    });
+    Some(Input::Undecodable(objects.collect()))
 }
 
 /// Gives back the pages of code that only the start ran.

@@ -22,10 +22,17 @@ pub struct Outcome {
 
 impl From<&Evaluation> for Outcome {
     fn from(evaluation: &Evaluation) -> Self {
-        Self {
-            verdict: evaluation.verdict.clone(),
-            further: evaluation.further().map(ToString::to_string).collect(),
-        }
+        let mut further: Vec<_> = evaluation.further().map(ToString::to_string).collect();
+        let verdict = match evaluation.unsupported.first() {
+            // What is good for MetalLB and not served here must not pass for valid.
+            Some(object) if evaluation.verdict.is_ok() => {
+                let shown = object.to_string();
+                further.retain(|text| *text != shown);
+                Err(shown)
+            }
+            _ => evaluation.verdict.clone(),
+        };
+        Self { verdict, further }
     }
 }
 

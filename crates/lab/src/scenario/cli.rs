@@ -14,6 +14,7 @@ use crate::host::LabName;
 use crate::progress::{Line, Progress};
 use crate::stage::{self, Options};
 use crate::supervisor::ApiKind;
+use crate::tools;
 
 /// What `lab run` takes.
 #[derive(Clone, Debug, clap::Args)]
@@ -44,8 +45,11 @@ pub struct RunArgs {
 /// Plays the story and reports. Exit code 1 when a step was not as expected.
 ///
 /// # Errors
-/// The bench could not be built, or a file not be written.
+/// A tool is missing, the bench could not be built, or a file not be written.
 pub fn run(args: &RunArgs) -> Result<ExitCode> {
+    tools::require_root()?;
+    // Now, and not one by one in the steps that call them.
+    tools::require(&tools::OF_STORIES)?;
     let (api, api_name) = match (&args.kubeconfig, args.api) {
         (Some(path), _) => (ApiSource::Kubeconfig(path.clone()), path.display().to_string()),
         (None, ApiKind::Fakekube) => (ApiSource::Fakekube, "fakekube".to_owned()),

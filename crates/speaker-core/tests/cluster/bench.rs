@@ -222,6 +222,12 @@ impl Bench {
             .collect()
     }
 
+    /// Something that only this speaker hears.
+    pub(crate) fn hear(&mut self, node: &str, input: Input) {
+        let now = self.now;
+        self.speakers.get_mut(node).unwrap().mail.push_back((now, input));
+    }
+
     fn step(&mut self) {
         loop {
             let mut busy = false;

@@ -2,6 +2,7 @@
 //! What users are told: events, ConfigurationState, counters.
 
 use ferrolb_api::event::EventKind;
+use ferrolb_speaker_core::Input;
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, NODE1, NODE2, config, endpoints, service};
@@ -146,8 +147,13 @@ fn objects_of_bgp_are_named_as_not_served_and_layer_2_goes_on() {
     bench.settle();
     assert_eq!(bench.owner(IP), Some(NODE1));
     let status = state(&bench, NODE1);
-    assert_eq!(status["result"], "Valid");
-    assert!(status["conditions"].to_string().contains("router"), "{status}");
+    assert_eq!(status["result"], "Invalid", "what is not served must not pass for valid: {status}");
+    let summary = status["errorSummary"].as_str().unwrap();
+    assert!(summary.starts_with("configuration error: BGPPeer router"), "{summary}");
+
+    bench.api.delete("BGPPeer", "metallb-system", "router");
+    bench.settle();
+    assert_eq!(state(&bench, NODE1)["result"], "Valid");
 }
 
 #[test]
@@ -160,4 +166,27 @@ fn objects_of_other_namespaces_are_nobodys() {
     bench.settle();
     assert_eq!(bench.take_writes(), Vec::<String>::new());
     assert_eq!(bench.owner(IP), Some(NODE1));
+}
+
+#[test]
+fn an_object_that_cannot_be_read_is_named_and_its_last_good_version_stays() {
+    let mut bench = web(Bench::started());
+    let broken = ferrolb_config::Undecodable {
+        kind: "IPAddressPool",
+        name: "pool".into(),
+        message: "spec.addresses: invalid type: integer `7`, expected a string".into(),
+    };
+    bench.hear(NODE1, Input::Undecodable(vec![broken]));
+    bench.settle();
+    assert_eq!(bench.owner(IP), Some(NODE1));
+    let status = state(&bench, NODE1);
+    assert_eq!(status["result"], "Invalid");
+    assert!(
+        status["errorSummary"].as_str().unwrap().contains("IPAddressPool pool cannot be read"),
+        "{status}"
+    );
+
+    bench.hear(NODE1, Input::Undecodable(Vec::new()));
+    bench.settle();
+    assert_eq!(state(&bench, NODE1)["result"], "Valid");
 }
