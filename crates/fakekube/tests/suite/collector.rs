@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The collector, against this server and against one that has none of its own.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ferrolb_fakekube::{Options, gc};
 use serde_json::{Value, json};
@@ -51,6 +51,19 @@ pub(crate) async fn owned_objects_follow_their_owner(target: &Target) {
     let orphan = target.get(&format!("{path}/orphan")).await.ok();
     assert_eq!(orphan["metadata"].get("ownerReferences"), None);
     collector.abort();
+}
+
+#[tokio::test]
+async fn an_owned_object_outlives_its_owner_by_the_delay() {
+    let delay = Duration::from_millis(700);
+    let target = Target::fake_with(Options { gc_delay: Some(delay), ..Options::default() }).await;
+    let path = target.namespace("delayed").await + "/configmaps";
+    let owner = target.post(&path, json!({ "metadata": { "name": "owner" } })).await.ok();
+    target.post(&path, owned("owned", &[&owner])).await.ok();
+    let began = Instant::now();
+    target.delete(&format!("{path}/owner")).await.ok();
+    gone(&target, &format!("{path}/owned")).await;
+    assert!(began.elapsed() >= delay, "{:?}", began.elapsed());
 }
 
 #[tokio::test]

@@ -93,6 +93,13 @@ fn plain(value: &Value, under: &str) -> Value {
             if matches!(under, "verbs" | "causes") {
                 items.sort_by_key(Value::to_string);
             }
+            if under == "managedFields" {
+                // A server orders them by time in between, in whole seconds: as if all were of the same one.
+                let word = |item: &Value, key: &str| item[key].as_str().unwrap_or_default().to_owned();
+                items.sort_by_cached_key(|item| {
+                    ["operation", "manager", "apiVersion", "subresource"].map(|key| word(item, key))
+                });
+            }
             Value::Array(items)
         }
         Value::String(text) => {
