@@ -2,9 +2,10 @@
 //! The binary as a person or a manifest calls it: names, exit codes, what goes to which stream.
 #![allow(clippy::unwrap_used, reason = "what a helper cannot do fails the test")]
 
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_ferrolb");
 
@@ -125,4 +126,38 @@ fn every_line_of_the_log_is_json() {
         assert!(["caller", "level", "msg", "ts"].iter().all(|key| line[key].is_string()), "{line}");
     }
     assert!(log.contains("MetalLB controller starting version "), "{log}");
+}
+
+#[test]
+fn each_signal_to_stop_ends_a_daemon_cleanly() {
+    // Nobody serves there: the daemons wait for it, and would for ever.
+    let kubeconfig = serde_json::json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "x",
+        "clusters": [{"name": "x", "cluster": {"server": "https://127.0.0.1:9"}}],
+        "users": [{"name": "x", "user": {}}],
+        "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
+    });
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), kubeconfig.to_string()).unwrap();
+    for (daemon, signal) in
+        [("controller", "TERM"), ("speaker", "TERM"), ("speaker", "INT"), ("speaker", "QUIT")]
+    {
+        let mut child = Command::new(BINARY)
+            .arg(daemon)
+            .args(NEEDED)
+            .args(["--port=0", "--health-probe-port=0"])
+            .env_clear()
+            .env("METALLB_NODE_NAME", "n")
+            .env("KUBECONFIG", file.path())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut log = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert!(log.any(|line| line.unwrap().contains("Starting Manager")), "{daemon} does not start");
+        let sent = Command::new("sh").args(["-c", &format!("kill -{signal} {}", child.id())]).status();
+        assert!(sent.unwrap().success());
+        let rest: Vec<String> = log.map(Result::unwrap).collect();
+        assert_eq!(child.wait().unwrap().code(), Some(0), "{daemon}, SIG{signal}: {rest:?}");
+    }
 }
