@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, VecDeque};
 use ferrolb_api::request::{ApiRequest, WriteResult};
 use ferrolb_api::{Change, Clock, Community, ConfigurationState, IPAddressPool};
 use ferrolb_config::state::{Component, Identity, Input as StateInput, Outcome, OwnPod, Reporter};
-use ferrolb_config::{Config, LastGood, Resources, Undecodable, apply, evaluate};
+use ferrolb_config::{Config, Diagnostic, Evaluation, LastGood, Resources, Undecodable, apply, evaluate};
 use ferrolb_net_types::{PoolName, Time};
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -31,6 +31,9 @@ pub(crate) struct Configuration {
     loaded: bool,
     /// What was last said of it: whether a good one was seen, and whether the present one is.
     told: Option<(bool, bool)>,
+    /// What the log was last told to be at fault, and why the whole is.
+    faults: BTreeSet<Diagnostic>,
+    verdict: Result<(), String>,
     reporter: Reporter,
 }
 
@@ -48,6 +51,8 @@ impl Configuration {
             is_new: false,
             loaded: false,
             told: None,
+            faults: BTreeSet::new(),
+            verdict: Ok(()),
             reporter: Reporter::new(Identity {
                 component: Component::Controller,
                 namespace: settings.namespace.clone(),
@@ -161,18 +166,7 @@ impl Configuration {
         self.changed = false;
         tracing::info!(controller = "PoolReconciler", namespace = self.namespace, "start reconcile");
         let evaluation = evaluate(&self.resources, &self.last_good);
-        for diagnostic in evaluation.diagnostics.iter().chain(&evaluation.unsupported) {
-            tracing::warn!(
-                controller = "PoolReconciler",
-                kind = diagnostic.kind,
-                name = diagnostic.name,
-                error = diagnostic.message,
-                "configuration object is at fault"
-            );
-        }
-        if let Err(error) = &evaluation.verdict {
-            tracing::error!(controller = "PoolReconciler", error, "failed to parse the configuration");
-        }
+        self.log_news(&evaluation);
         self.reporter.handle(clock, StateInput::Evaluated(Outcome::from(&evaluation)));
         let stale = evaluation.verdict.is_err();
         self.last_good = evaluation.last_good;
@@ -188,6 +182,29 @@ impl Configuration {
             self.is_new = true;
         }
         true
+    }
+
+    /// One line for each fault that was not there before: a hundred bad objects must not be told again with every
+    /// edit of one of them.
+    fn log_news(&mut self, evaluation: &Evaluation) {
+        let faults: BTreeSet<Diagnostic> =
+            evaluation.diagnostics.iter().chain(&evaluation.unsupported).cloned().collect();
+        for fault in faults.difference(&self.faults) {
+            tracing::warn!(
+                controller = "PoolReconciler",
+                kind = fault.kind,
+                name = fault.name,
+                error = fault.message,
+                "configuration object is at fault"
+            );
+        }
+        self.faults = faults;
+        if let Err(error) = &evaluation.verdict
+            && self.verdict != evaluation.verdict
+        {
+            tracing::error!(controller = "PoolReconciler", error, "failed to parse the configuration");
+        }
+        self.verdict.clone_from(&evaluation.verdict);
     }
 
     /// The configuration, if it was not taken yet.

@@ -5,6 +5,7 @@
 
 mod cluster;
 mod failures;
+mod log;
 mod orders;
 mod pools;
 mod recorded;
