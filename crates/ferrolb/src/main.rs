@@ -54,7 +54,12 @@ enum Command {
     #[command(subcommand)]
     Lab(lab::Command),
     /// Print the version.
-    Version,
+    #[command(after_help = "Examples:\n  ferrolb version\n  ferrolb version -o json")]
+    Version {
+        /// Print it for programs.
+        #[arg(short, long, value_enum)]
+        output: Option<Output>,
+    },
     #[command(flatten)]
     Hidden(lab::Hidden),
 }
@@ -98,9 +103,19 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Crds { output } => print(&crds(output)?)?,
         Command::Lab(command) => return lab::run(command),
         Command::Hidden(command) => return lab::run_hidden(command),
-        Command::Version => print(concat!("ferrolb ", env!("CARGO_PKG_VERSION"), "\n"))?,
+        Command::Version { output } => print(&version(output)?)?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn version(output: Option<Output>) -> anyhow::Result<String> {
+    const VERSION: &str = env!("CARGO_PKG_VERSION");
+    let value = serde_json::json!({ "name": "ferrolb", "version": VERSION });
+    Ok(match output {
+        None => format!("ferrolb {VERSION}\n"),
+        Some(Output::Json) => serde_json::to_string_pretty(&value)? + "\n",
+        Some(Output::Yaml) => serde_saphyr::to_string(&value).context("cannot write YAML")?,
+    })
 }
 
 fn crds(output: Output) -> anyhow::Result<String> {

@@ -29,7 +29,14 @@ pub enum Command {
     #[command(
         after_help = "Examples:\n  ferrolb lab up\n  ferrolb lab exec client -- kubectl get nodes\n  ferrolb lab down"
     )]
-    Up(SupervisorArgs),
+    Up {
+        /// Which bench.
+        #[command(flatten)]
+        bench: SupervisorArgs,
+        /// How to tell what is up now.
+        #[arg(short, long, value_enum, default_value_t)]
+        output: Output,
+    },
     /// Take a bench down, or clear up after one that was killed.
     #[command(after_help = "Example:\n  ferrolb lab down")]
     Down(Named),
@@ -113,7 +120,13 @@ pub fn run(command: Command) -> Result<ExitCode> {
     match command {
         Command::Run(args) => return crate::scenario::run(&args),
         Command::Bench(args) => return crate::bench::run(&args),
-        Command::Up(args) => supervisor::up(&args)?,
+        Command::Up { bench, output } => {
+            supervisor::up(&bench)?;
+            match output {
+                Output::Text => supervisor::print_usage(bench.name()),
+                Output::Json => show_status(Some(bench.name()), output)?,
+            }
+        }
         Command::Down(lab) => supervisor::down(&lab.name)?,
         Command::Exec { lab, place, command } => {
             return Err(supervisor::exec(&lab.name, &place, &command));

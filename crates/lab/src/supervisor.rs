@@ -67,6 +67,11 @@ impl SupervisorArgs {
         }
     }
 
+    /// Its name.
+    pub(crate) const fn name(&self) -> &LabName {
+        &self.name
+    }
+
     fn words(&self) -> Vec<String> {
         let mut words = vec!["--name".to_owned(), self.name.to_string()];
         match (&self.kubeconfig, self.api) {
@@ -81,7 +86,7 @@ impl SupervisorArgs {
     }
 }
 
-/// Brings a bench up that outlives the caller, and tells how to use it.
+/// Brings a bench up that outlives the caller.
 ///
 /// # Errors
 /// Whatever keeps the bench from coming up.
@@ -100,10 +105,7 @@ pub(crate) fn up(args: &SupervisorArgs) -> Result<()> {
     for line in BufReader::new(output).lines() {
         let line = line.context("read what the supervisor says")?;
         match line.split_once(' ') {
-            Some(("ready", _)) => {
-                print_usage(&Ledger::at(&args.name));
-                return Ok(());
-            }
+            Some(("ready", _)) => return Ok(()),
             Some(("failed", text)) => bail!("{}", text.replace('\u{1}', "\n")),
             Some(("command", text)) => progress.command(text),
             Some((_, text)) => progress.step(text),
@@ -300,8 +302,9 @@ fn living(lab: &LabName) -> Result<Ledger> {
     bail!("no lab named {lab} is up: start it with `ferrolb lab up --name {lab}`")
 }
 
-fn print_usage(ledger: &Ledger) {
-    let lab = ledger.lab();
+/// Tells a person how to use a bench that is up.
+pub(crate) fn print_usage(lab: &LabName) {
+    let ledger = Ledger::at(lab);
     let name = if *lab == LabName::default() { String::new() } else { format!(" --name {lab}") };
     let mut stdout = anstream::stdout().lock();
     let text = format!(
