@@ -55,6 +55,14 @@ fn crds_are_printed_in_both_forms() {
 }
 
 #[test]
+fn the_version_is_printed_for_people_and_for_programs() {
+    assert_eq!(stdout(&ferrolb(&["version"], &[])), format!("ferrolb {}\n", env!("CARGO_PKG_VERSION")));
+    let json: serde_json::Value =
+        serde_json::from_str(&stdout(&ferrolb(&["version", "-o", "json"], &[]))).unwrap();
+    assert_eq!(json["version"], env!("CARGO_PKG_VERSION"));
+}
+
+#[test]
 fn a_link_named_as_a_daemon_is_that_daemon_with_go_s_flags() {
     let directory = tempfile::tempdir().unwrap();
     for name in ["controller", "speaker"] {
