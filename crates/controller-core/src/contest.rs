@@ -48,7 +48,7 @@ impl<T: PartialEq> Contest<T> {
 
     /// Another write is due, in place of what is stored at the moment.
     pub(crate) fn round(&mut self, now: Time, stored: &T) -> Round {
-        if self.written.as_ref().is_none_or(|written| written == stored) {
+        if !self.is_foreign(stored) {
             return Round::Calm;
         }
         if now - self.last > CALM {
@@ -66,9 +66,14 @@ impl<T: PartialEq> Contest<T> {
         }
     }
 
-    /// When to write again, if that is not now.
-    pub(crate) fn waits_until(&self, now: Time) -> Option<Time> {
-        (self.not_before > now).then_some(self.not_before)
+    /// When to write again in place of what is stored, if that is not now. What the controller itself wrote is no
+    /// matter of dispute: a change of the configuration need not wait for the end of an old contest.
+    pub(crate) fn waits_until(&self, now: Time, stored: &T) -> Option<Time> {
+        (self.is_foreign(stored) && self.not_before > now).then_some(self.not_before)
+    }
+
+    fn is_foreign(&self, stored: &T) -> bool {
+        self.written.as_ref().is_some_and(|written| written != stored)
     }
 }
 
@@ -87,12 +92,15 @@ mod tests {
         let mut seen = Vec::new();
         for _ in 0..14 {
             let round = contest.round(now, &"theirs");
-            let wait = contest.waits_until(now).map_or(0, |at| (at - now).as_secs());
+            let wait = contest.waits_until(now, &"theirs").map_or(0, |at| (at - now).as_secs());
             seen.push((round, wait));
-            now = contest.waits_until(now).unwrap_or(now);
+            now = contest.waits_until(now, &"theirs").unwrap_or(now);
         }
         assert_eq!(seen[..6], [(Calm, 0), (Calm, 0), (Calm, 1), (Begins, 2), (GoesOn, 4), (GoesOn, 8)]);
         assert_eq!(seen[13], (GoesOn, 300));
+        contest.round(now, &"theirs");
+        assert!(contest.waits_until(now, &"theirs").is_some());
+        assert_eq!(contest.waits_until(now, &"ours"), None, "the stranger is quiet, this is another matter");
         assert_eq!(contest.round(now + Duration::from_secs(901), &"theirs"), Calm);
     }
 }

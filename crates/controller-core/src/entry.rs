@@ -6,16 +6,13 @@ use std::net::IpAddr;
 use ferrolb_api::event::{Event, EventKind, ObjectRef};
 use ferrolb_ipam::{Claim, Rank};
 use ferrolb_net_types::Time;
-use k8s_openapi::api::core::v1::{LoadBalancerIngress, Service};
+use k8s_openapi::api::core::v1::Service;
 
 use crate::backoff::Backoff;
 use crate::contest::Contest;
 use crate::io::Settings;
-use crate::service;
+use crate::service::{self, Stored};
 use crate::story::Story;
-
-/// What of a Service's object the controller writes.
-pub(crate) type Stored = (Vec<LoadBalancerIngress>, Option<String>);
 
 /// One Service and everything that is going on around it.
 #[derive(Debug)]
@@ -92,12 +89,12 @@ impl Entry {
 
     /// What the controller's writes are compared with.
     pub(crate) fn stored(&self) -> Stored {
-        (service::ingress(&self.object).to_vec(), service::pool_annotation(&self.object).map(str::to_owned))
+        service::stored(&self.object)
     }
 
     /// When it may be decided again, if that is not now.
     pub(crate) fn waits_until(&self, now: Time) -> Option<Time> {
-        self.backoff.waits_until(now).max(self.contest.waits_until(now))
+        self.backoff.waits_until(now).max(self.contest.waits_until(now, &self.stored()))
     }
 
     /// The claim with the addresses that the Service has, or will have if an outstanding write succeeds.

@@ -81,7 +81,9 @@ impl PoolStatuses {
         if object.status == Some(wanted) || writer.writing {
             return Verdict::Fine;
         }
-        if let Some(later) = writer.backoff.waits_until(now).max(writer.contest.waits_until(now)) {
+        if let Some(later) =
+            writer.backoff.waits_until(now).max(writer.contest.waits_until(now, &object.status))
+        {
             return Verdict::Later(later);
         }
         if writer.contest.round(now, &object.status) == Round::Begins {

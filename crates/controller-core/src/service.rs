@@ -70,6 +70,14 @@ pub(crate) fn pool_annotation(service: &Service) -> Option<&str> {
     service.metadata.annotations.as_ref()?.get(annotations::IP_ALLOCATED_FROM_POOL).map(String::as_str)
 }
 
+/// What of a Service's object the controller writes.
+pub(crate) type Stored = (Vec<LoadBalancerIngress>, Option<String>);
+
+/// What a Service's object holds of what the controller writes.
+pub(crate) fn stored(service: &Service) -> Stored {
+    (ingress(service).to_vec(), pool_annotation(service).map(str::to_owned))
+}
+
 /// The Service as a decision wants it stored; `None` if it is stored so already.
 ///
 /// The API server gives each new entry an `ipMode`; that of an address that stays is left as it is.

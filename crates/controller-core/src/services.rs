@@ -294,10 +294,12 @@ impl Core {
                 entry.story.stored();
                 match serde_json::from_value::<Service>(stored) {
                     Ok(stored) => {
+                        // Not what the entry holds then: a stranger may have been faster than this answer.
+                        let written = service::stored(&stored);
                         if Update::of(&entry.object.metadata, &stored.metadata) == Update::Newer {
                             entry.update(&self.settings, stored);
                         }
-                        entry.contest.wrote(entry.stored());
+                        entry.contest.wrote(written);
                         self.queue.changed.insert(key.clone());
                     }
                     // The watch will say what is stored now.

@@ -36,6 +36,8 @@ pub(crate) struct Cluster {
     lagging: VecDeque<Input>,
     /// Decides the fate of a write; `None` lets it pass.
     pub(crate) fate: Fate,
+    /// Somebody who answers every write of a Service before the writer hears how it ended.
+    pub(crate) rival: Option<&'static str>,
     pub(crate) events: Vec<Event>,
     pub(crate) writes: Vec<ApiRequest>,
     pub(crate) counters: BTreeMap<String, Counters>,
@@ -71,6 +73,7 @@ impl Cluster {
             watches_lag: false,
             lagging: VecDeque::new(),
             fate: Box::new(|_| None),
+            rival: None,
             events: vec![],
             writes: vec![],
             counters: BTreeMap::new(),
@@ -187,6 +190,12 @@ impl Cluster {
                     Some(error) => Err(error),
                     None => self.execute(&request),
                 };
+                if let Some(rival) = self.rival
+                    && request.resource == Resource::Services
+                    && result.is_ok()
+                {
+                    self.foreign_status(request.name.as_deref().unwrap(), json!(["9.9.9.9"]), rival);
+                }
                 self.writes.push(request);
                 self.inputs.push_back(Input::Written { id, result });
             }

@@ -192,6 +192,37 @@ fn a_stranger_who_keeps_writing_is_met_at_growing_intervals_and_named() {
 }
 
 #[test]
+fn a_stranger_who_is_faster_than_the_answer_to_our_write_is_no_tight_loop() {
+    let mut cluster = cluster("1.2.3.0/30");
+    cluster.service(json!({ "name": "s" }));
+    cluster.quiet();
+    cluster.told();
+    cluster.service_writes();
+    cluster.rival = Some("other-lb");
+    cluster.foreign_status("s", json!(["9.9.9.9"]), "other-lb");
+    cluster.run_until(cluster.now + Duration::from_secs(3600));
+    let writes = cluster.service_writes().len();
+    assert!((10..=30).contains(&writes), "{writes} writes in an hour");
+    assert_eq!(cluster.told().iter().filter(|line| line.contains("StatusContested")).count(), 1);
+}
+
+#[test]
+fn after_a_contest_a_change_of_the_pools_is_heard_at_once() {
+    let mut cluster = cluster("1.2.3.0/30");
+    cluster.service(json!({ "name": "s" }));
+    cluster.quiet();
+    for _ in 0..6 {
+        cluster.foreign_status("s", json!(["9.9.9.9"]), "other-lb");
+        while cluster.ips("s") != "1.2.3.0" {
+            cluster.run_until(cluster.now + Duration::from_millis(500));
+        }
+    }
+    cluster.pool(json!({ "name": "p", "addresses": ["4.5.6.0/30"] }));
+    cluster.run_until(cluster.now);
+    assert_eq!(cluster.ips("s"), "4.5.6.0", "nobody contests the last write");
+}
+
+#[test]
 fn a_contested_pool_status_is_no_tight_loop() {
     let mut cluster = cluster("1.2.3.0/30");
     let end = cluster.now + Duration::from_secs(3600);
