@@ -67,10 +67,17 @@ pub enum SettingError {
     LogLevel(#[from] UnknownLevel),
     /// `--tls-…`.
     #[error("failed to parse TLS flags: {0}")]
-    Tls(#[from] TlsOptionError),
+    // The text holds the cause, which is therefore no source: whoever prints the chain would say it twice.
+    Tls(TlsOptionError),
     /// Any other; the text names it.
     #[error("{0}")]
     Other(String),
+}
+
+impl From<TlsOptionError> for SettingError {
+    fn from(error: TlsOptionError) -> Self {
+        Self::Tls(error)
+    }
 }
 
 /// `--log-level`.
@@ -156,8 +163,9 @@ mod tests {
                 "failed to parse TLS flags: parsing tls-cipher-suites: cipher suites cannot be configured with TLS 1.3",
             ),
         ] {
-            let error = Common::read(&values(args)).unwrap_err().to_string();
-            assert!(error.starts_with(text), "{error}");
+            let error = Common::read(&values(args)).unwrap_err();
+            assert!(error.to_string().starts_with(text), "{error}");
+            assert!(std::error::Error::source(&error).is_none(), "its text says all: {error}");
         }
         let error = log_level(&values(&["--log-level=loud"])).unwrap_err().to_string();
         assert_eq!(error, "failed to initialize logging: failed to parse log level: loud");
