@@ -31,7 +31,7 @@ Examples:
   ferrolb lab exec client -- curl 192.168.10.200     run a command on one of its hosts
   ferrolb crds | kubectl apply -f -                  install the custom resource definitions
   ferrolb controller --help                          the controller's flags, which are MetalLB's
-  ferrolb speaker --node-name=n1 --kubeconfig=FILE   run a speaker by hand
+  ferrolb speaker --help                             the speaker's
 
 A link to this program that is named controller or speaker is that daemon.";
 
