@@ -309,7 +309,7 @@ pub(crate) fn print_usage(lab: &LabName) {
     let mut stdout = anstream::stdout().lock();
     let text = format!(
         "The bench is up.\n\
-         \n  kubeconfig          {}\n  kubectl             ferrolb lab exec{name} client -- kubectl get nodes\n  \
+         \n  kubeconfig          {} (works on the bench's hosts only)\n  kubectl             ferrolb lab exec{name} client -- kubectl get nodes\n  \
          a host              ferrolb lab exec{name} client -- curl -m 2 http://192.168.10.200/\n  \
          hosts               {}\n  what runs           ferrolb lab status{name}\n  \
          a log               ferrolb lab logs{name} POD\n  the end             ferrolb lab down{name}\n",
