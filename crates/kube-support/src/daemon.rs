@@ -177,13 +177,19 @@ pub fn start_servers(
 /// How long after it became ready a daemon counts as settled.
 const SETTLE: Duration = Duration::from_secs(10);
 
-/// Does something once the work of the start is over: the daemon is ready, and has had time to act on what it
-/// read.
-pub fn when_settled(readiness: Readiness, act: impl FnOnce() + Send + 'static) {
+/// How long after that, and again and again, it may do what keeps it small.
+const AGAIN: Duration = Duration::from_secs(300);
+
+/// Does something once the work of the start is over (the daemon is ready, and has had time to act on what it
+/// read), and every five minutes from then on.
+pub fn when_settled(readiness: Readiness, mut act: impl FnMut() + Send + 'static) {
     tokio::spawn(async move {
         readiness.ready().await;
         tokio::time::sleep(SETTLE).await;
-        act();
+        loop {
+            act();
+            tokio::time::sleep(AGAIN).await;
+        }
     });
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Memory that a daemon no longer needs once it has started: the pages of its own code that only the start ran.
+//! Memory that a daemon no longer needs: the pages of its own code that only its start, or something rare, ran.
 //!
 //! A daemon that waits most of the time keeps little data; most of what is resident are pages of its program, mapped
 //! around every place that ever ran. They cost nothing to give back, since the file still holds them: a page that is
@@ -10,9 +10,9 @@ use std::ops::Range;
 
 use crate::error::{Attempt, Result, check};
 
-/// Unmaps every page of program code that nobody has run since, in all mappings of the calling process.
+/// Unmaps the pages of program code, in all mappings of the calling process.
 ///
-/// Returns how many bytes of mappings it covered. Meant to be called once, when a daemon has become idle.
+/// Returns how many bytes of mappings it covered. Meant for a daemon that has become idle; once in minutes is often.
 ///
 /// # Errors
 ///
