@@ -15,6 +15,7 @@
 
 pub mod container;
 mod error;
+mod filter;
 pub mod inspect;
 pub mod link;
 pub mod memory;

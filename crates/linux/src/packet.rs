@@ -6,14 +6,17 @@
 //! receive. Plain receive calls are used on purpose: a ring with block timers delays a single frame by up to a
 //! millisecond.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::mem;
+use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
 use ferrolb_net_types::IfIndex;
 
 use crate::error::{Attempt, Result, check};
+use crate::filter;
 
 /// A packet socket bound to one interface. Receiving never blocks.
 #[derive(Debug)]
@@ -62,12 +65,12 @@ impl PacketSocket {
         let socket = Self { fd: unsafe { OwnedFd::from_raw_fd(fd) } };
         let protocol = match frames {
             Frames::ArpRequests => {
-                socket.filter(&ARP_REQUESTS)?;
+                socket.filter(&filter::requests(None))?;
                 socket.switch_on(libc::SOL_PACKET, libc::PACKET_AUXDATA)?;
                 libc::ETH_P_ARP
             }
             Frames::ObservedArp => {
-                socket.filter(&EVERY_ARP)?;
+                socket.filter(&filter::EVERY_ARP)?;
                 socket.switch_on(libc::SOL_SOCKET, libc::SO_TIMESTAMPNS)?;
                 libc::ETH_P_ALL // a socket of one protocol does not see what goes out
             }
@@ -118,6 +121,15 @@ impl PacketSocket {
         Ok(Some(received))
     }
 
+    /// From now on receives only requests for these addresses, so that nobody else's requests wake the thread.
+    ///
+    /// # Errors
+    ///
+    /// ENOMEM.
+    pub fn narrow(&self, targets: &BTreeSet<Ipv4Addr>) -> io::Result<()> {
+        self.filter(&filter::requests(Some(targets)))
+    }
+
     /// Sends a whole Ethernet frame.
     ///
     /// # Errors
@@ -131,7 +143,7 @@ impl PacketSocket {
 
     fn filter(&self, program: &[libc::sock_filter]) -> io::Result<()> {
         let program = libc::sock_fprog {
-            len: program.len() as u16, // a dozen
+            len: program.len() as u16, // at most 4096
             filter: program.as_ptr().cast_mut(),
         };
         // SAFETY: the kernel copies the program, which it only reads.
@@ -190,43 +202,3 @@ impl Received {
 /// Room for control messages, aligned as their headers must be.
 #[repr(align(8))]
 struct Control([u8; 64]);
-
-/// Bytes of a frame that are handed over: an ARP packet, its tag if it has one, and some padding.
-const KEPT: u32 = 128;
-
-/// ARP requests, except those that the interface only overheard and those that go out.
-const ARP_REQUESTS: [libc::sock_filter; 9] = [
-    load(libc::BPF_B, (libc::SKF_AD_OFF + libc::SKF_AD_PKTTYPE).cast_unsigned()),
-    equal(libc::PACKET_OTHERHOST as u32, 6, 0),
-    equal(libc::PACKET_OUTGOING as u32, 5, 0),
-    load(libc::BPF_H, 12), // Ethernet's type
-    equal(libc::ETH_P_ARP as u32, 0, 3),
-    load(libc::BPF_H, 20), // ARP's operation
-    equal(1, 0, 1),
-    give(KEPT),
-    give(0),
-];
-
-/// ARP frames of any kind.
-const EVERY_ARP: [libc::sock_filter; 4] =
-    [load(libc::BPF_H, 12), equal(libc::ETH_P_ARP as u32, 0, 1), give(KEPT), give(0)];
-
-/// Loads `size` bytes at `offset` of the frame.
-const fn load(size: u32, offset: u32) -> libc::sock_filter {
-    libc::sock_filter { code: (libc::BPF_LD | size | libc::BPF_ABS) as u16, jt: 0, jf: 0, k: offset }
-}
-
-/// Skips `yes` instructions if what was loaded is `value`, else `no`.
-const fn equal(value: u32, yes: u8, no: u8) -> libc::sock_filter {
-    libc::sock_filter {
-        code: (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16,
-        jt: yes,
-        jf: no,
-        k: value,
-    }
-}
-
-/// Hands over at most this many bytes of the frame; none drops it.
-const fn give(bytes: u32) -> libc::sock_filter {
-    libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: bytes }
-}

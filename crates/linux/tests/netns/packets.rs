@@ -154,6 +154,53 @@ fn only_requests_for_this_host_or_everybody_reach_the_socket() {
 }
 
 #[test]
+fn a_narrowed_socket_gets_requests_for_its_addresses_only() {
+    if !is_root("a_narrowed_socket_gets_requests_for_its_addresses_only") {
+        return;
+    }
+    let mut bench = Bench::new();
+    let (a, b) = bench.pair(false);
+    let open = |namespace: &Namespace| {
+        let index = index(namespace);
+        namespace.run(|| PacketSocket::open(index, Frames::ArpRequests).unwrap()).unwrap()
+    };
+    let (sender, receiver) = (open(&a), open(&b));
+    let ask = |target: Ipv4Addr| {
+        let header = [0x08, 0x06, 0, 1, 0x08, 0, 6, 4, 0, 1];
+        let frame = [
+            &Mac::BROADCAST.0[..],
+            &MAC_A.0,
+            &header,
+            &MAC_A.0,
+            &A.octets(),
+            &[0; 6],
+            &target.octets(),
+            &[0; 18],
+        ];
+        sender.send(&frame.concat()).unwrap();
+    };
+    let [one, two, three] = [4, 5, 6].map(|last| Ipv4Addr::new(192, 0, 2, last));
+    let mut buffer = [0; 128];
+    // The last one asked for always passes, so that waiting for it is enough.
+    let mut heard = |targets: &[Ipv4Addr], asked: &[Ipv4Addr]| {
+        receiver.narrow(&targets.iter().copied().collect()).unwrap();
+        let mut seen = Vec::new();
+        eventually("the last request", || {
+            asked.iter().for_each(|target| ask(*target));
+            while receiver.receive(&mut buffer).unwrap().is_some() {
+                seen.push(Ipv4Addr::new(buffer[38], buffer[39], buffer[40], buffer[41]));
+            }
+            seen.contains(asked.last().unwrap()).then_some(())
+        });
+        seen.dedup();
+        seen
+    };
+    assert_eq!(heard(&[three], &[one, two, three]), [three]);
+    assert_eq!(heard(&[one, three], &[two, one]), [one]);
+    assert_eq!(heard(&[two], &[one, three, two]), [two]);
+}
+
+#[test]
 fn a_listener_hears_what_others_send_in_both_directions() {
     if !is_root("a_listener_hears_what_others_send_in_both_directions") {
         return;

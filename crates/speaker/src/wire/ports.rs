@@ -98,6 +98,11 @@ impl Ports {
         }
     }
 
+    /// The sockets of all interfaces.
+    pub(super) fn sockets(&self) -> impl Iterator<Item = &PacketSocket> {
+        self.open.values().map(|port| &port.socket)
+    }
+
     /// The socket of an interface.
     pub(super) fn socket(&self, index: IfIndex) -> Option<&PacketSocket> {
         self.open.get(&index).map(|port| &port.socket)

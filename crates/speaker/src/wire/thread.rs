@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The loop of the wire thread: wait, hand in, carry out.
 
+use std::collections::BTreeSet;
 use std::io;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -29,6 +31,10 @@ pub(super) struct Thread {
     /// The wishes that were handed in last.
     plan: Option<Arc<NodePlan>>,
     members: Option<Arc<Members>>,
+    /// The addresses whose requests the sockets let pass; `None` after the sockets changed.
+    narrowed: Option<BTreeSet<Ipv4Addr>>,
+    /// Whether what this node owns may have changed since.
+    reowned: bool,
     reports: mpsc::Sender<Report>,
     /// When to try a complete report, after one did not fit.
     resync: Option<Time>,
@@ -59,6 +65,8 @@ impl Thread {
             wishes,
             plan: None,
             members: None,
+            narrowed: None,
+            reowned: true,
             reports,
             resync: None,
             next_scan: Time::ZERO,
@@ -96,6 +104,9 @@ impl Thread {
         }
         if self.wire.next_deadline().is_some_and(|at| at <= now) {
             self.wire.handle_timeout(now);
+        }
+        if std::mem::take(&mut self.reowned) {
+            self.narrow();
         }
         self.carry_out(now);
 
@@ -163,12 +174,30 @@ impl Thread {
         }
     }
 
+    /// Lets only requests for what this node owns wake this thread.
+    fn narrow(&mut self) {
+        let owned = self.wire.owned().collect();
+        if self.narrowed.as_ref() == Some(&owned) {
+            return;
+        }
+        let failed = self.ports.sockets().find_map(|socket| socket.narrow(&owned).err());
+        if let Some(error) = failed {
+            // Its former filter may lack an address.
+            tracing::error!(op = "narrow", %error, "a socket keeps its former filter, trying again");
+            self.reowned = true;
+            self.scan_at(self.now());
+            return;
+        }
+        self.narrowed = Some(owned);
+    }
+
     fn take_wishes(&mut self, now: Time) {
         let plan = self.wishes.plan.load();
         if let Some(plan) = plan.as_ref()
             && !self.plan.as_ref().is_some_and(|known| Arc::ptr_eq(known, plan))
         {
             self.plan = Some(plan.clone());
+            self.reowned = true;
             self.wire.handle(now, Input::Plan(plan.clone()));
         }
         let members = self.wishes.members.load();
@@ -176,6 +205,7 @@ impl Thread {
             && !self.members.as_ref().is_some_and(|known| Arc::ptr_eq(known, members))
         {
             self.members = Some(members.clone());
+            self.reowned = true;
             self.wire.handle(now, Input::Members(Members::clone(members)));
         }
     }
@@ -208,6 +238,9 @@ impl Thread {
 
     fn tell_interfaces(&mut self, now: Time) {
         self.told = true;
+        // New sockets let everything pass.
+        self.narrowed = None;
+        self.reowned = true;
         self.wire.handle(now, Input::Interfaces(&self.ports.interfaces()));
     }
 
