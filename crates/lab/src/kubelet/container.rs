@@ -369,7 +369,8 @@ mod tests {
     #[test]
     fn what_the_bench_cannot_run_is_refused_by_name() {
         let mut other = pod("DaemonSet");
-        other.spec.as_mut().unwrap().containers[0].image = Some("registry.example/other/speaker:v1".to_owned());
+        other.spec.as_mut().unwrap().containers[0].image =
+            Some("registry.example/other/speaker:v1".to_owned());
         assert!(launched(&other).unwrap_err().to_string().contains("registry.example/other/speaker:v1"));
         let mut two = pod("DaemonSet");
         let second = two.spec.as_ref().unwrap().containers[0].clone();
