@@ -22,7 +22,8 @@ fuzz_target!(|bytes: &[u8]| {
     }
 
     let mut engine = Engine::new();
-    engine.handle(Time::ZERO, Input::Interfaces(&[Interface { index: ENS18, name: "ens18".into(), mac: MAC }]));
+    engine
+        .handle(Time::ZERO, Input::Interfaces(&[Interface { index: ENS18, name: "ens18".into(), mac: MAC }]));
     for address in ANNOUNCED {
         engine.handle(Time::ZERO, Input::Announce { address, interfaces: &Interfaces::All });
     }
@@ -37,7 +38,10 @@ fuzz_target!(|bytes: &[u8]| {
         assert_eq!(asked.packet.operation, Operation::Request);
         assert_eq!(reply.packet.operation, Operation::Reply);
         assert_eq!((reply.source, reply.packet.sender_mac, reply.packet.sender_ip), (MAC, MAC, address));
-        assert_eq!((reply.destination, reply.packet.target_mac), (asked.packet.sender_mac, asked.packet.sender_mac));
+        assert_eq!(
+            (reply.destination, reply.packet.target_mac),
+            (asked.packet.sender_mac, asked.packet.sender_mac)
+        );
         assert_eq!(asked.packet.target_ip, address);
         assert_ne!(asked.packet.sender_ip, address);
     }
