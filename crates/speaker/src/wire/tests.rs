@@ -6,6 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -74,6 +76,43 @@ fn it_answers_and_announces_what_the_plan_gives_this_node_and_stops_with_it() {
     drop(handle);
     while reports.blocking_recv().is_some() {}
     assert_eq!(prober.answers(VIP, SHORT).unwrap(), []);
+}
+
+#[test]
+fn requests_for_what_the_node_does_not_own_wake_nobody() {
+    let Some(bench) = Bench::new("requests_for_what_the_node_does_not_own_wake_nobody") else { return };
+    let mut node = bench.node();
+    let mut prober = bench.prober("ens18");
+    node.handle.set_members(Members::EveryNode);
+    node.handle.set_plan(plan(&[(VIP, "node", Interfaces::All)]));
+    node.until("it owns the address", |seen| seen.owned.contains_key(&VIP.into()));
+    assert_eq!(prober.ask(VIP, LONG).unwrap().unwrap().mac, NODE_MAC);
+
+    let before = wakes(&bench.node);
+    for _ in 0..STRANGERS {
+        // Waiting for the answer that never comes lets a thread that was woken wait again.
+        assert_eq!(prober.ask(Ipv4Addr::new(192, 0, 2, 99), Duration::from_millis(2)).unwrap(), None);
+    }
+    let woken = wakes(&bench.node) - before;
+    assert!(woken < STRANGERS / 4, "{STRANGERS} requests for another host woke the thread {woken} times");
+    assert_eq!(prober.ask(VIP, LONG).unwrap().unwrap().mac, NODE_MAC);
+}
+
+/// Requests for somebody else.
+const STRANGERS: u64 = 100;
+
+/// How often the wire thread in this namespace has gone to wait.
+fn wakes(namespace: &Namespace) -> u64 {
+    let inode = |path: &Path| std::fs::metadata(path).ok().map(|found| found.ino());
+    let wanted = inode(&namespace.path());
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
+    let of_wire = |task: &PathBuf| {
+        std::fs::read_to_string(task.join("comm")).is_ok_and(|name| name == "wire\n")
+            && inode(&task.join("ns/net")) == wanted
+    };
+    let status = std::fs::read_to_string(tasks.into_iter().find(of_wire).unwrap().join("status")).unwrap();
+    let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).unwrap();
+    count.trim().parse().unwrap()
 }
 
 #[test]
