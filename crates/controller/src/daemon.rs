@@ -6,7 +6,7 @@ use std::pin::pin;
 use ferrolb_config::Undecodable;
 use ferrolb_controller_core::{Core, Effect, Input, Settings, WriteId};
 use ferrolb_kube_support::daemon::{
-    Clocks, Doubtful, Feed, Tasks, inbox, of_kinds, start_servers, task_ended, when_settled,
+    Clocks, Doubtful, Feed, Tasks, inbox, of_kinds, start_servers, stay_small, task_ended,
 };
 use ferrolb_kube_support::events::Recorder;
 use ferrolb_kube_support::health::Readiness;
@@ -92,7 +92,7 @@ pub async fn run(options: Options, client: Client, stop: CancellationToken) -> a
     };
 
     let mut stopped = pin!(stop.cancelled());
-    when_settled(readiness, release_code);
+    stay_small(readiness);
     loop {
         tokio::select! {
             batch = inbox.batch() => {
@@ -135,13 +135,6 @@ fn undecodable(doubtful: &Doubtful) -> Option<Input> {
         message: object.error.clone(),
     });
     Some(Input::Undecodable(objects.collect()))
-}
-
-/// Gives back the pages of code that only the start ran.
-fn release_code() {
-    if let Err(error) = ferrolb_linux::memory::release_code() {
-        tracing::debug!(op = "settled", error = %error, "pages of code stay mapped");
-    }
 }
 
 /// Where effects go.

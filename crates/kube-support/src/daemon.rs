@@ -177,17 +177,19 @@ pub fn start_servers(
 /// How long after it became ready a daemon counts as settled.
 const SETTLE: Duration = Duration::from_secs(10);
 
-/// How long after that, and again and again, it may do what keeps it small.
+/// How long after that, and again and again.
 const AGAIN: Duration = Duration::from_secs(300);
 
-/// Does something once the work of the start is over (the daemon is ready, and has had time to act on what it
-/// read), and every five minutes from then on.
-pub fn when_settled(readiness: Readiness, mut act: impl FnMut() + Send + 'static) {
+/// Gives back the pages of code that nothing runs any more: once the work of the start is over (the daemon is ready,
+/// and has had time to act on what it read), and every five minutes from then on.
+pub fn stay_small(readiness: Readiness) {
     tokio::spawn(async move {
         readiness.ready().await;
         tokio::time::sleep(SETTLE).await;
         loop {
-            act();
+            if let Err(error) = ferrolb_linux::memory::release_code() {
+                tracing::debug!(op = "settled", %error, "pages of code stay mapped");
+            }
             tokio::time::sleep(AGAIN).await;
         }
     });
