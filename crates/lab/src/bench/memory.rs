@@ -42,12 +42,22 @@ const fn aim(daemon: Daemon) -> f64 {
     }
 }
 
-/// How long the daemons are left alone before they count as idle: they give back the code of their start after 10 s.
-const SETTLE: Duration = Duration::from_secs(13);
+/// How long the daemons are left alone before they count as idle: every watch, which lasts at most 65 s, was renewed,
+/// so that what an idle daemon runs is mapped.
+const SETTLE: Duration = Duration::from_secs(80);
 
-/// Looks once a second, `seconds` times.
-pub(super) async fn measure(bench: &Bench, seconds: u64) -> Result<MemoryFigures> {
-    bench.progress().during("leaving the daemons alone", tokio::time::sleep(SETTLE)).await;
+/// A shorter time, by which they have given back the code of their start and not yet mapped all that they need again.
+const SETTLE_QUICK: Duration = Duration::from_secs(13);
+
+/// Looks once a second, for half a minute or, if `quick`, a few seconds.
+pub(super) async fn measure(bench: &Bench, quick: bool) -> Result<MemoryFigures> {
+    let (settle, seconds) = if quick { (SETTLE_QUICK, 5) } else { (SETTLE, 30) };
+    if quick {
+        bench.progress().step(
+            "--quick: the figures are those of a fresh start, up to 2 MiB below those of an idle daemon",
+        );
+    }
+    bench.progress().during("leaving the daemons alone", tokio::time::sleep(settle)).await;
     bench.progress().step(&format!("watching the daemons for {seconds} s"));
     let mut watched = Vec::new();
     for daemon in [Daemon::Controller, Daemon::Speaker] {

@@ -44,5 +44,5 @@ pub async fn arp(bench: &Bench, quick: bool) -> Result<ArpFigures> {
 /// The bench cannot be configured, or a daemon does not run.
 pub async fn memory(bench: &Bench, quick: bool) -> Result<MemoryFigures> {
     scenario::announce_one_service(bench).await?;
-    memory::measure(bench, if quick { 5 } else { 30 }).await
+    memory::measure(bench, quick).await
 }
