@@ -162,7 +162,14 @@ fn each_signal_to_stop_ends_a_daemon_cleanly() {
             .spawn()
             .unwrap();
         let mut log = BufReader::new(child.stdout.take().unwrap()).lines();
-        assert!(log.any(|line| line.unwrap().contains("Starting Manager")), "{daemon} does not start");
+        let mut without_metrics = false;
+        let started = log.any(|line| {
+            let line = line.unwrap();
+            without_metrics |= line.contains("metrics are not served");
+            line.contains("Starting Manager")
+        });
+        assert!(started, "{daemon} does not start");
+        assert!(without_metrics, "{daemon}: --port=0 turns the metrics off");
         let sent = Command::new("sh").args(["-c", &format!("kill -{signal} {}", child.id())]).status();
         assert!(sent.unwrap().success());
         let rest: Vec<String> = log.map(Result::unwrap).collect();

@@ -11,7 +11,7 @@ use crate::tls::{TlsOptionError, TlsOptions};
 
 /// Flags that both daemons have.
 pub const FLAGS: &[Flag] = &[
-    Flag::whole("port", "9120", "port of the metrics, HTTPS on all addresses"),
+    Flag::whole("port", "9120", "port of the metrics, HTTPS on all addresses; 0 serves none"),
     Flag::whole("health-probe-port", "17472", "port of the probes /healthz and /readyz"),
     Flag::text("namespace", "", "namespace of the configuration; default: the ServiceAccount's")
         .or_env("METALLB_NAMESPACE"),
@@ -46,7 +46,7 @@ pub struct Common {
     pub pod_name: String,
     /// The load-balancer class handled; empty for Services without one.
     pub lb_class: String,
-    /// Port of the metrics; 0 takes a free one.
+    /// Port of the metrics; 0 serves none.
     pub metrics_port: u16,
     /// Port of the probes; 0 takes a free one.
     pub health_port: u16,

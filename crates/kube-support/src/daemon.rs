@@ -158,6 +158,10 @@ pub fn start_servers(
         serve_health(health, readiness).await;
         "probes"
     });
+    if common.metrics_port == 0 {
+        tracing::info!(op = "startup", "metrics are not served, as --port=0 asks");
+        return Ok(());
+    }
     let server = MetricsServer {
         metrics,
         access: Access::new(client),
