@@ -12,6 +12,8 @@ mod advertisements;
 mod api_server;
 mod bgp;
 mod build;
+mod cases;
+mod cases_admission;
 mod last_good;
 mod order;
 mod pools;
