@@ -132,7 +132,7 @@ impl Core {
             self.install(&config);
             return true;
         }
-        self.settle_changed() || self.decide_next() || self.wake_next() || self.show_next_pool()
+        self.settle_changed() || self.decide_next() || self.show_next_pool()
     }
 
     fn show_next_pool(&mut self) -> bool {

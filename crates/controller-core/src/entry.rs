@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 
 use ferrolb_api::event::{Event, EventKind, ObjectRef};
-use ferrolb_ipam::{Claim, Rank};
+use ferrolb_ipam::Claim;
 use ferrolb_net_types::Time;
 use k8s_openapi::api::core::v1::Service;
 
@@ -13,6 +13,7 @@ use crate::contest::Contest;
 use crate::io::Settings;
 use crate::service::{self, Stored};
 use crate::story::Story;
+use crate::waiting::Ticket;
 
 /// One Service and everything that is going on around it.
 #[derive(Debug)]
@@ -40,7 +41,7 @@ pub(crate) struct Entry {
     /// What was told.
     pub(crate) story: Story,
     /// Its place among those who wait for an address.
-    pub(crate) waiting: Option<Rank>,
+    pub(crate) waiting: Option<Ticket>,
 }
 
 impl Entry {

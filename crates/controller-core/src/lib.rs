@@ -22,6 +22,7 @@ mod service;
 mod services;
 mod story;
 mod version;
+mod waiting;
 
 pub use crate::core::Core;
 pub use io::{Effect, Input, Settings, WriteId};

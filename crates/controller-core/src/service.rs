@@ -204,7 +204,7 @@ mod tests {
             notices: vec![],
             outcome: Outcome::Kept,
             cleared: None,
-            waits: false,
+            waits_for: None,
         }
     }
 

@@ -60,8 +60,8 @@ impl Core {
 
     fn service_gone(&mut self, key: &ServiceKey) {
         let Some(entry) = self.services.remove(key) else { return };
-        if let Some(rank) = entry.waiting {
-            self.queue.stop_waiting(&rank);
+        if let Some(ticket) = entry.waiting {
+            self.queue.waiting.leave(&ticket);
         }
         self.queue.changed.remove(key);
         if let Some(allocator) = &mut self.allocator
@@ -124,8 +124,8 @@ impl Core {
             let Some(entry) = self.services.get_mut(&key) else { continue };
             if !entry.ours {
                 // Another class now: what it holds is free, its status is not ours to write.
-                if let Some(rank) = entry.waiting.take() {
-                    self.queue.stop_waiting(&rank);
+                if let Some(ticket) = entry.waiting.take() {
+                    self.queue.waiting.leave(&ticket);
                 }
                 if allocator.release(&key) {
                     tracing::info!(event = "clearAssignment", reason = "otherClass", service = %key);
@@ -155,28 +155,30 @@ impl Core {
         true
     }
 
-    /// Decides the next Service by rank; false if there is none.
+    /// Decides the next Service by rank: of those that changed, and of those who wait for what became free. False if
+    /// there is none.
     pub(crate) fn decide_next(&mut self) -> bool {
-        let Some(rank) = self.queue.ready.pop_first() else { return false };
-        self.decide(rank.service());
-        true
-    }
-
-    /// Decides the next of those who wait, if something became free that it might use; false if there is none.
-    pub(crate) fn wake_next(&mut self) -> bool {
         let Some(allocator) = &self.allocator else { return false };
-        let woken = self.queue.wake(|pool| allocator.has_unused(pool.as_str()));
-        let Some((rank, pools)) = woken else { return false };
-        let Some(entry) = self.services.get(rank.service()) else { return true };
-        if pools.iter().any(|pool| allocator.might_serve(&entry.claim, pool.as_str())) {
-            self.decide(rank.service());
-        }
+        let woken = self.queue.waiting.first(|spot| allocator.has_room(spot));
+        let rank = match (self.queue.ready.first(), woken) {
+            (Some(ready), woken) if woken.as_ref().is_none_or(|woken| ready <= woken) => {
+                self.queue.ready.pop_first()
+            }
+            (_, woken) => woken,
+        };
+        let Some(rank) = rank else { return false };
+        self.queue.waiting.heard(&rank);
+        self.decide(rank.service());
         true
     }
 
     fn decide(&mut self, key: &ServiceKey) {
         let Some(allocator) = &mut self.allocator else { return };
         let Some(entry) = self.services.get_mut(key) else { return };
+        // Whoever cannot be decided now is decided later, and must not stand in the way of those behind it.
+        if let Some(ticket) = entry.waiting.take() {
+            self.queue.waiting.leave(&ticket);
+        }
         if !entry.ours {
             return;
         }
@@ -188,16 +190,12 @@ impl Core {
             self.queue.retry(at, Retry::Service(key.clone()));
             return;
         }
-        let decision = allocator.converge(&entry.claim);
+        let mut decision = allocator.converge(&entry.claim);
         self.effects.push_back(Effect::Reconciled { failed: decision.outcome.is_failure() });
 
-        if let Some(rank) = entry.waiting.take() {
-            self.queue.stop_waiting(&rank);
-        }
-        if decision.waits {
+        if let Some(want) = decision.waits_for.take() {
             let rank = Rank::new(!decision.ingress.is_empty(), entry.created, key.clone());
-            self.queue.wait(rank.clone(), !entry.claim.keys.sharing.is_empty());
-            entry.waiting = Some(rank);
+            entry.waiting = Some(self.queue.waiting.wait(rank, want));
         }
         self.tell(key, &decision);
         self.write(key, &decision);
@@ -322,7 +320,7 @@ impl Core {
     fn note_changes(&mut self) {
         let Some(allocator) = &mut self.allocator else { return };
         let changes = allocator.take_changes();
-        self.queue.free(changes.freed);
+        self.queue.waiting.alert(changes.freed);
         for pool in changes.counters {
             self.pools.changed(pool);
         }

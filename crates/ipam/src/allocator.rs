@@ -14,6 +14,7 @@ use crate::claim::{Claim, Keys, Port};
 use crate::ranges::RangeSet;
 use crate::refusal::Refusal;
 use crate::space::{PoolId, Space, index};
+use crate::want::{Place, Spot};
 
 /// The pools and who holds what in them.
 #[derive(Clone, Debug, Default)]
@@ -22,6 +23,8 @@ pub struct Allocator {
     pub(crate) pools_incomplete: bool,
     /// What is taken, by pool, then family.
     taken: Vec<[Taken; 2]>,
+    /// Of the pools that serve anybody, those with an address that nobody holds; by family.
+    open_with_unused: [BTreeSet<PoolId>; 2],
     /// Everybody on an address.
     tenants: BTreeMap<IpAddr, Tenants>,
     /// The addresses on which a Service with these keys might join, by pool, family, ordinal.
@@ -46,8 +49,9 @@ pub struct Allocation {
 /// What happened since the last [`Allocator::take_changes`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Pools in which something became free: an address, a port of a shared one, a sharing key.
-    pub freed: BTreeSet<PoolName>,
+    /// Where something became free: an address, a port of a shared one, a sharing key. Of the unused addresses of
+    /// a pool only the first is told; who waited for one, in vain, although there was one is not helped by another.
+    pub freed: BTreeSet<Spot>,
     /// Pools whose counters changed.
     pub counters: BTreeSet<PoolName>,
 }
@@ -87,6 +91,8 @@ impl Counters {
     }
 }
 
+const FAMILIES: [IpFamily; 2] = [IpFamily::V4, IpFamily::V6];
+
 #[derive(Clone, Debug, Default)]
 struct Taken {
     ordinals: RangeSet,
@@ -116,7 +122,9 @@ impl Allocator {
     pub fn new(config: &Config) -> Self {
         let space = Space::new(config);
         let taken = space.ids().map(|_| Default::default()).collect();
-        Self { space, pools_incomplete: config.pools_incomplete, taken, ..Self::default() }
+        let open_with_unused = FAMILIES
+            .map(|family| space.open().iter().copied().filter(|id| space.size(*id, family) > 0).collect());
+        Self { space, pools_incomplete: config.pools_incomplete, taken, open_with_unused, ..Self::default() }
     }
 
     /// What a Service holds.
@@ -128,7 +136,7 @@ impl Allocator {
     pub fn release(&mut self, service: &ServiceKey) -> bool {
         let leaving = self.leaving.remove(service).unwrap_or_default();
         for &ip in &leaving {
-            self.leave(service, ip);
+            self.leave(service, &[], ip);
         }
         self.drop_allocation(service) || !leaving.is_empty()
     }
@@ -149,10 +157,9 @@ impl Allocator {
         listed: &[Option<IpAddr>],
         before: Vec<IpAddr>,
     ) {
-        let own = self.allocations.get(service).map(|a| a.ips.clone()).unwrap_or_default();
         let mut held_back: Vec<IpAddr> = Vec::new();
         for ip in listed.iter().copied().flatten() {
-            if !own.contains(&ip) && !self.tenants.contains_key(&ip) && self.space.locate(ip).is_some() {
+            if !self.tenants.contains_key(&ip) && self.space.locate(ip).is_some() {
                 self.enter(service, &Keys::default(), &[], ip);
                 held_back.push(ip);
             }
@@ -161,7 +168,7 @@ impl Allocator {
             if !self.tenants.contains_key(&ip)
                 && let Some(place) = self.space.locate(ip)
             {
-                self.changes.freed.insert(self.space.pool(place.pool).name.clone());
+                self.tell_unused(place.pool, ip);
             }
         }
         if !held_back.is_empty() {
@@ -184,27 +191,6 @@ impl Allocator {
         Some(Counters { ipv4: usage(IpFamily::V4), ipv6: usage(IpFamily::V6) })
     }
 
-    /// Whether a pool has an address that nobody holds.
-    pub fn has_unused(&self, pool: &str) -> bool {
-        self.space.by_name(pool).is_some_and(|id| {
-            [IpFamily::V4, IpFamily::V6].into_iter().any(|family| self.lowest_unused(id, family).is_some())
-        })
-    }
-
-    /// Whether something that became free in the pool might be what the Service waits for. Cheap, and never
-    /// wrong when it denies.
-    pub fn might_serve(&self, claim: &Claim, pool: &str) -> bool {
-        let Some(id) = self.space.by_name(pool) else { return false };
-        match &claim.requested_ips {
-            Err(_) => false,
-            Ok(Some(ips)) => {
-                ips.iter().any(|ip| self.space.locate(*ip).is_some_and(|place| place.pool == id))
-            }
-            Ok(None) if !claim.requested_pool.is_empty() => claim.requested_pool == pool,
-            Ok(None) => self.space.pool(id).admits(&claim.service.namespace, &claim.labels),
-        }
-    }
-
     /// What changed since this was asked last.
     pub fn take_changes(&mut self) -> Changes {
         std::mem::take(&mut self.changes)
@@ -214,7 +200,7 @@ impl Allocator {
     pub(crate) fn drop_allocation(&mut self, service: &ServiceKey) -> bool {
         let Some(allocation) = self.allocations.remove(service) else { return false };
         for &ip in &allocation.ips {
-            self.leave(service, ip);
+            self.leave(service, &allocation.ports, ip);
         }
         true
     }
@@ -225,10 +211,29 @@ impl Allocator {
         let before = self.leaving.remove(service).unwrap_or_default();
         let freed = std::mem::take(&mut self.changes.freed);
         for &ip in &before {
-            self.leave(service, ip);
+            self.leave(service, &[], ip);
         }
         self.changes.freed = freed;
         before
+    }
+
+    /// Whether the pool has an address of the family that nobody holds.
+    pub(crate) fn has_unused(&self, id: PoolId, family: IpFamily) -> bool {
+        self.taken[id.0][index(family)]
+            .ordinals
+            .lowest_missing()
+            .is_some_and(|lowest| lowest < self.space.size(id, family))
+    }
+
+    /// The first pool, from this one on, that serves anybody and has an address of the family that nobody holds.
+    pub(crate) fn first_open_with_unused(&self, family: IpFamily, from: PoolId) -> Option<PoolId> {
+        self.open_with_unused[index(family)].range(from..).next().copied()
+    }
+
+    /// The first pool, from this one on, that has an address which a Service with these keys might join.
+    pub(crate) fn first_joinable(&self, keys: &Keys, from: PoolId) -> Option<PoolId> {
+        let addresses = self.joinable.get(keys)?;
+        addresses.range((from, IpFamily::V4, 0)..).next().map(|((id, ..), _)| *id)
     }
 
     /// The address of a pool and family that the Service would get: the first that is unused or that it may share.
@@ -308,9 +313,10 @@ impl Allocator {
         if self.allocations.get(&claim.service).is_some_and(|held| *held == allocation) {
             return Ok(());
         }
-        let old = self.allocations.insert(claim.service.clone(), allocation.clone());
-        for ip in old.into_iter().flat_map(|old| old.ips) {
-            self.leave(&claim.service, ip);
+        if let Some(old) = self.allocations.insert(claim.service.clone(), allocation.clone()) {
+            for ip in old.ips {
+                self.leave(&claim.service, &old.ports, ip);
+            }
         }
         for ip in allocation.ips {
             self.enter(&claim.service, &claim.keys, &claim.ports, ip);
@@ -321,13 +327,12 @@ impl Allocator {
     /// Whether the Service may be on the address, given who else is.
     fn check(&self, claim: &Claim, ip: IpAddr) -> Result<(), Refusal> {
         let Some(tenants) = self.tenants.get(&ip) else { return Ok(()) };
-        let users: Vec<ServiceKey> =
-            tenants.services.iter().filter(|s| **s != claim.service).cloned().collect();
-        if users.is_empty() {
+        let mut users = tenants.services.iter().filter(|service| **service != claim.service).peekable();
+        if users.peek().is_none() {
             return Ok(());
         }
         if !claim.keys.share_with(&tenants.keys) {
-            return Err(Refusal::InUse { service: claim.service.clone(), users });
+            return Err(Refusal::InUse { service: claim.service.clone(), users: users.cloned().collect() });
         }
         match claim.ports.iter().find(|port| tenants.ports.get(port).is_some_and(|s| *s != claim.service)) {
             Some(&port) => Err(Refusal::PortInUse { port, ip }),
@@ -351,47 +356,78 @@ impl Allocator {
         let Some(place) = self.space.locate(ip) else { return };
         let family = IpFamily::of(ip);
         if let Some(ordinal) = place.ordinal
+            && first
             && !keys.sharing.is_empty()
         {
             self.joinable.entry(keys.clone()).or_default().insert((place.pool, family, ordinal), ip);
+            self.changes.freed.insert(Spot(Place::Shared(keys.clone())));
         }
-        let name = &self.space.pool(place.pool).name;
         if first {
             let taken = &mut self.taken[place.pool.0][index(family)];
             taken.count += 1;
             if let Some(ordinal) = place.ordinal {
                 taken.ordinals.insert(ordinal);
+                if !self.has_unused(place.pool, family) {
+                    self.open_with_unused[index(family)].remove(&place.pool);
+                }
             }
-            self.changes.counters.insert(name.clone());
+            self.changes.counters.insert(self.space.pool(place.pool).name.clone());
         }
     }
 
-    fn leave(&mut self, service: &ServiceKey, ip: IpAddr) {
+    fn leave(&mut self, service: &ServiceKey, ports: &[Port], ip: IpAddr) {
         let Some(tenants) = self.tenants.get_mut(&ip) else { return };
         tenants.services.remove(service);
-        tenants.ports.retain(|_, owner| owner != service);
-        let last = tenants.services.is_empty();
-        let keys = if last { self.tenants.remove(&ip).map(|t| t.keys) } else { None };
-        let Some(place) = self.space.locate(ip) else { return };
-        let family = IpFamily::of(ip);
-        let name = &self.space.pool(place.pool).name;
-        self.changes.freed.insert(name.clone());
-        if !last {
+        for port in ports {
+            if tenants.ports.get(port) == Some(service) {
+                tenants.ports.remove(port);
+            }
+        }
+        let Some(place) = self.space.locate(ip) else {
+            if tenants.services.is_empty() {
+                self.tenants.remove(&ip);
+            }
+            return;
+        };
+        if !tenants.services.is_empty() {
+            self.changes.freed.insert(Spot(Place::Address(ip)));
+            if !tenants.keys.sharing.is_empty() {
+                self.changes.freed.insert(Spot(Place::Shared(tenants.keys.clone())));
+            }
             return;
         }
+        let keys = self.tenants.remove(&ip).map(|tenants| tenants.keys).unwrap_or_default();
+        let family = IpFamily::of(ip);
+        let had_unused = self.has_unused(place.pool, family);
         let taken = &mut self.taken[place.pool.0][index(family)];
         taken.count -= 1;
-        self.changes.counters.insert(name.clone());
+        self.changes.counters.insert(self.space.pool(place.pool).name.clone());
         if let Some(ordinal) = place.ordinal {
             taken.ordinals.remove(ordinal);
-            if let Some(keys) = keys
-                && let Some(addresses) = self.joinable.get_mut(&keys)
-            {
+            if let Some(addresses) = self.joinable.get_mut(&keys) {
                 addresses.remove(&(place.pool, family, ordinal));
                 if addresses.is_empty() {
                     self.joinable.remove(&keys);
                 }
             }
+            if self.space.open().contains(&place.pool) {
+                self.open_with_unused[index(family)].insert(place.pool);
+            }
+        }
+        if had_unused {
+            self.changes.freed.insert(Spot(Place::Address(ip)));
+        } else {
+            self.tell_unused(place.pool, ip);
+        }
+    }
+
+    /// Notes for those who wait that nobody holds the address any more.
+    fn tell_unused(&mut self, pool: PoolId, ip: IpAddr) {
+        let family = IpFamily::of(ip);
+        self.changes.freed.insert(Spot(Place::Address(ip)));
+        self.changes.freed.insert(Spot(Place::Pool(pool, family)));
+        if self.space.open().contains(&pool) {
+            self.changes.freed.insert(Spot(Place::Open(family)));
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::space::PoolId;
 
 /// What addresses would do, given a Service's families and policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wish {
+pub(crate) enum Wish {
     One(IpFamily),
     Both,
     /// Both, or else one, rather of this family.
@@ -45,9 +45,9 @@ impl Allocator {
         }
         let pinned = self.space.pinned(&claim.service.namespace);
         let (ips, choice) = self
-            .choose_among(claim, wish, &pinned)
+            .choose_among(claim, wish, pinned)
             .map(|ips| (ips, Choice::Pinned))
-            .or_else(|| Some((self.choose_among(claim, wish, self.space.open())?, Choice::Open)))
+            .or_else(|| Some((self.choose_among(claim, wish, self.open_for(claim, wish))?, Choice::Open)))
             .ok_or(Refusal::NoAddress)?;
         self.give(claim, &ips)?;
         Ok(choice)
@@ -116,9 +116,14 @@ impl Allocator {
     }
 
     /// The first pool of the list that grants the wish in full, else the first that grants it in part.
-    fn choose_among(&self, claim: &Claim, wish: Wish, pools: &[PoolId]) -> Option<Vec<IpAddr>> {
+    fn choose_among(
+        &self,
+        claim: &Claim,
+        wish: Wish,
+        pools: impl Iterator<Item = PoolId>,
+    ) -> Option<Vec<IpAddr>> {
         let mut second_best: [Option<IpAddr>; 2] = [None, None];
-        for &id in pools {
+        for id in pools {
             if !self.space.pool(id).admits(&claim.service.namespace, &claim.labels) {
                 continue;
             }
@@ -144,6 +149,20 @@ impl Allocator {
         second_best[0].or(second_best[1]).map(|ip| vec![ip])
     }
 
+    /// Of the pools that serve anybody, by name, those that have something to offer: a hundred full ones before them
+    /// cost nothing.
+    fn open_for(&self, claim: &Claim, wish: Wish) -> impl Iterator<Item = PoolId> {
+        let mut from = PoolId(0);
+        std::iter::from_fn(move || {
+            let unused = wish.families().iter().filter_map(|&f| self.first_open_with_unused(f, from));
+            let shared = self.first_joinable(&claim.keys, from);
+            let next = unused.chain(shared).min()?;
+            from = PoolId(next.0 + 1);
+            Some(next)
+        })
+        .filter(|id| self.space.open().contains(id))
+    }
+
     fn offer(&self, claim: &Claim, id: PoolId) -> Offer {
         Offer { v4: self.first_for(claim, id, IpFamily::V4), v6: self.first_for(claim, id, IpFamily::V6) }
     }
@@ -155,7 +174,17 @@ impl Allocator {
 }
 
 impl Wish {
-    fn of(claim: &Claim, families: Families) -> Self {
+    /// The families of which an address could grant the wish, or a part of it.
+    pub(crate) const fn families(self) -> &'static [IpFamily] {
+        match self {
+            Self::One(IpFamily::V4) => &[IpFamily::V4],
+            Self::One(IpFamily::V6) => &[IpFamily::V6],
+            Self::Both | Self::Prefer(_) => &[IpFamily::V4, IpFamily::V6],
+            Self::Nothing => &[],
+        }
+    }
+
+    pub(crate) fn of(claim: &Claim, families: Families) -> Self {
         match (families, claim.policy) {
             (Families::One(family), _) => Self::One(family),
             (Families::Dual, IpFamilyPolicy::RequireDualStack) => Self::Both,

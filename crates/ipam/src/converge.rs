@@ -6,11 +6,13 @@ use std::net::IpAddr;
 use ferrolb_net_types::{IpFamily, PoolName};
 
 use crate::allocator::{Allocator, Covered};
+use crate::choose::Wish;
 use crate::claim::{Claim, IpFamilyPolicy};
 use crate::family::Families;
 use crate::notice::Notice;
 use crate::refusal::Refusal;
 use crate::request::RequestError;
+use crate::want::Want;
 
 /// What a Service should look like, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,9 +27,9 @@ pub struct Decision {
     pub outcome: Outcome,
     /// Why the addresses in its status could not stay, if they could not.
     pub cleared: Option<Cleared>,
-    /// Deciding again may come out better once something becomes free. Otherwise only other pools, or a change of
+    /// What has to become free before deciding again may come out better. `None`: only other pools, or a change of
     /// the Service itself, can help.
-    pub waits: bool,
+    pub waits_for: Option<Want>,
 }
 
 /// The annotation that names the pool of a Service's addresses.
@@ -144,9 +146,11 @@ impl Allocator {
     pub fn converge(&mut self, claim: &Claim) -> Decision {
         let mut story = Story::default();
         let before = self.let_go(&claim.service);
-        let outcome = match self.settle(claim, &mut story) {
-            Settled::Done(outcome) => outcome,
-            Settled::Open(families) => self.complete(claim, families, &mut story),
+        let (outcome, wish) = match self.settle(claim, &mut story) {
+            Settled::Done(outcome) => (outcome, Wish::Nothing),
+            Settled::Open(families) => {
+                (self.complete(claim, families, &mut story), Wish::of(claim, families))
+            }
         };
         self.hold_back_after(&claim.service, &claim.held, before);
         let (ingress, pool) = match self.allocation(&claim.service) {
@@ -157,30 +161,8 @@ impl Allocator {
             Notice::NoAdditional(why) | Notice::NotAllocated { why, .. } => Some(why),
             _ => None,
         });
-        let waits = lacking.is_some_and(|why| self.may_pass(why));
-        Decision { ingress, pool, notices: story.notices, outcome, cleared: story.cleared, waits }
-    }
-
-    /// Whether somebody else's release of an address, a port or a key could end a refusal.
-    fn may_pass(&self, why: &Refusal) -> bool {
-        let has = |pool: &PoolName, family| {
-            self.space.by_name(pool.as_str()).is_some_and(|id| self.space.capacity(id, family) > 0)
-        };
-        match why {
-            Refusal::NoAddress | Refusal::PoolFull(_) | Refusal::InUse { .. } | Refusal::PortInUse { .. } => {
-                true
-            }
-            Refusal::PoolLacksFamily(pool, family) => has(pool, *family),
-            Refusal::PoolNotDual(pool) => has(pool, IpFamily::V4) && has(pool, IpFamily::V6),
-            Refusal::Request(_)
-            | Refusal::FamilyMismatch(_)
-            | Refusal::PoolMismatch { .. }
-            | Refusal::UnknownPool(_)
-            | Refusal::NotInOnePool(_)
-            | Refusal::PoolNotCompatible(_)
-            | Refusal::MoreThanTwo(_)
-            | Refusal::SameFamily(..) => false,
-        }
+        let waits_for = lacking.and_then(|why| self.want(claim, wish, why));
+        Decision { ingress, pool, notices: story.notices, outcome, cleared: story.cleared, waits_for }
     }
 
     fn settle(&mut self, claim: &Claim, story: &mut Story) -> Settled {

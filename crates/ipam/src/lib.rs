@@ -22,6 +22,7 @@ mod refusal;
 mod request;
 mod space;
 mod text;
+mod want;
 
 pub use allocator::{Allocation, Allocator, Changes, Counters, Usage};
 pub use claim::{Claim, IpFamilyPolicy, Keys, Port, Protocol, Rank};
@@ -30,3 +31,4 @@ pub use family::{Families, FamilyError};
 pub use notice::{Kind, Notice};
 pub use refusal::Refusal;
 pub use request::{RequestError, requested_ips};
+pub use want::{Spot, Want};

@@ -5,7 +5,7 @@
 //! the pool prefers them, addresses that `avoidBuggyIPs` skips not counted. Going from address to ordinal and
 //! back is arithmetic, so a pool's size costs nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
@@ -31,13 +31,18 @@ pub(crate) struct Space {
     by_name: BTreeMap<PoolName, PoolId>,
     /// All blocks of all pools by first address; they never overlap.
     blocks: BTreeMap<IpAddr, (PoolId, Block)>,
-    /// Pools with restrictions or priority that serve without being asked for, by the namespaces they admit.
-    pinned_to: BTreeMap<Arc<str>, Vec<PoolId>>,
+    /// Pools with restrictions or priority that serve without being asked for, by the namespaces they admit, best
+    /// first.
+    pinned_to: BTreeMap<Arc<str>, Vec<Preference>>,
     /// The same for those that restrict no namespace.
-    pinned_anywhere: Vec<PoolId>,
+    pinned_anywhere: Vec<Preference>,
     /// Pools without either that serve without being asked for, by name.
-    open: Vec<PoolId>,
+    open: BTreeSet<PoolId>,
 }
+
+/// A pool's place among those that a Service might use. Smaller is better, priority 0 is last; ties are by name,
+/// which is the order of ids.
+type Preference = (bool, i64, PoolId);
 
 #[derive(Clone, Debug)]
 struct Numbered {
@@ -78,15 +83,23 @@ impl Space {
         }
         for id in space.ids().filter(|id| space.pool(*id).auto_assign).collect::<Vec<_>>() {
             let pool = Arc::clone(&space.pools[id.0].pool);
-            match pool.allocation.as_ref().map(|a| a.namespaces.as_ref()) {
-                None => space.open.push(id),
-                Some(None) => space.pinned_anywhere.push(id),
-                Some(Some(names)) => {
+            let Some(allocation) = &pool.allocation else {
+                space.open.insert(id);
+                continue;
+            };
+            let preference = (allocation.priority == 0, allocation.priority, id);
+            match &allocation.namespaces {
+                None => space.pinned_anywhere.push(preference),
+                Some(names) => {
                     for name in names {
-                        space.pinned_to.entry(Arc::clone(name)).or_default().push(id);
+                        space.pinned_to.entry(Arc::clone(name)).or_default().push(preference);
                     }
                 }
             }
+        }
+        space.pinned_anywhere.sort_unstable();
+        for pools in space.pinned_to.values_mut() {
+            pools.sort_unstable();
         }
         space
     }
@@ -126,18 +139,26 @@ impl Space {
         Some(block.address(ordinal - block.offset))
     }
 
+    /// How many addresses of the family the pool may hand out, exactly but for `::/0`, where it saturates.
+    pub(crate) fn size(&self, id: PoolId, family: IpFamily) -> u128 {
+        self.pools[id.0].size[index(family)]
+    }
+
     /// Pools with restrictions or priority that a Service of this namespace might use unasked, best first.
-    pub(crate) fn pinned(&self, namespace: &str) -> Vec<PoolId> {
-        let mut ids = self.pinned_anywhere.clone();
-        ids.extend(self.pinned_to.get(namespace).into_iter().flatten());
-        let priority = |id: &PoolId| self.pool(*id).allocation.as_ref().map_or(0, |a| a.priority);
-        // Smaller is better, 0 is last; ties are by name, which is the order of ids.
-        ids.sort_by_key(|id| (priority(id) == 0, priority(id), *id));
-        ids
+    pub(crate) fn pinned(&self, namespace: &str) -> impl Iterator<Item = PoolId> {
+        let own = self.pinned_to.get(namespace).map_or(&[][..], Vec::as_slice);
+        let (mut own, mut anywhere) = (own.iter().peekable(), self.pinned_anywhere.iter().peekable());
+        std::iter::from_fn(move || {
+            let from_own = match (own.peek(), anywhere.peek()) {
+                (Some(own), Some(anywhere)) => own < anywhere,
+                (own, _) => own.is_some(),
+            };
+            if from_own { own.next() } else { anywhere.next() }.map(|(_, _, id)| *id)
+        })
     }
 
     /// Pools that serve anybody unasked, by name.
-    pub(crate) fn open(&self) -> &[PoolId] {
+    pub(crate) const fn open(&self) -> &BTreeSet<PoolId> {
         &self.open
     }
 }

@@ -11,4 +11,5 @@ mod pools;
 mod recorded;
 mod situations;
 mod stories;
+mod waiting;
 mod writes;

@@ -284,12 +284,17 @@ fn only_those_wait_whom_a_release_could_help() {
         decide(&mut a, &sharing(claim("x"), "k", "", 80));
         decide(&mut a, &claim("y"));
         let decision = a.converge(&waiting);
-        assert_eq!((decision.ingress.len(), decision.waits), (0, waits), "{:?}", decision.notices);
+        assert_eq!(
+            (decision.ingress.len(), decision.waits_for.is_some()),
+            (0, waits),
+            "{:?}",
+            decision.notices
+        );
     }
     let prefer = |name: &str| dual(claim(name), PreferDualStack);
     let mut a = allocator(vec![pool("p", &["1.2.3.0/31"])]);
-    assert!(!a.converge(&prefer("s")).waits, "its pool has no IPv6 at all");
+    assert!(a.converge(&prefer("s")).waits_for.is_none(), "its pool has no IPv6 at all");
     let mut a = allocator(vec![pool("p", &["1.2.3.0/31", "1000::/128"])]);
     decide(&mut a, &v6(claim("six")));
-    assert!(a.converge(&prefer("s")).waits, "somebody has the one IPv6 address");
+    assert!(a.converge(&prefer("s")).waits_for.is_some(), "somebody has the one IPv6 address");
 }
