@@ -32,12 +32,16 @@ pub enum ApiSource {
     /// The project's own, in memory.
     #[default]
     Fakekube,
-    /// What the script named by `FERROLB_KAPI` brings up: `SCRIPT up DIRECTORY`, with `KAPI_NETNS`, `KAPI_BIND` and
-    /// `KAPI_PORT` in its environment, starts an API server and writes `DIRECTORY/kubeconfig`.
+    /// What the script named by `FERROLB_KAPI` brings up: `SCRIPT up DIRECTORY`, with `KAPI_NETNS`, `KAPI_BIND`,
+    /// `KAPI_PORT` and `KAPI_FLAGS` in its environment, starts an API server and writes `DIRECTORY/kubeconfig`.
     Kapi,
     /// One that runs already.
     Kubeconfig(PathBuf),
 }
+
+/// Where Services get their own addresses: two families, so that a Service can ask for both. IPv4 comes first: it is what
+/// a Service gets that asks for nothing.
+const SERVICE_RANGES: [&str; 2] = ["10.96.0.0/16", "fd00:10:96::/112"];
 
 /// Where nodes and Pods find it.
 pub(crate) const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Host::Master1.address()), 6443);
@@ -137,6 +141,7 @@ pub struct FakekubeArgs {
 pub(crate) async fn serve_fakekube(args: FakekubeArgs) -> Result<()> {
     let options = ferrolb_fakekube::Options {
         bind: args.bind,
+        service_cidrs: SERVICE_RANGES.map(str::to_owned).to_vec(),
         dir: Some(args.dir),
         sans: vec![IpAddr::V4(Ipv4Addr::new(10, 96, 0, 1))],
         graceful_pod_deletion: true,
@@ -157,6 +162,7 @@ async fn kapi(ledger: &Ledger, topology: &Topology, progress: &Progress) -> Resu
         ("KAPI_NETNS", Path::new(topology.namespace(Host::Master1).name()).to_owned()),
         ("KAPI_BIND", PathBuf::from(Host::Master1.address().to_string())),
         ("KAPI_PORT", PathBuf::from(ADDRESS.port().to_string())),
+        ("KAPI_FLAGS", PathBuf::from(format!("--service-cluster-ip-range={}", SERVICE_RANGES.join(",")))),
     ];
     let environment: Vec<_> = environment.iter().map(|(name, value)| (*name, value.as_path())).collect();
     let words = [path_text(&script)?, "up", path_text(&directory)?];

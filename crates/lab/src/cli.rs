@@ -23,7 +23,9 @@ pub enum Command {
     )]
     Run(crate::scenario::RunArgs),
     /// Measure on a bench, and take it down.
-    #[command(after_help = "Examples:\n  ferrolb lab bench arp\n  ferrolb lab bench memory -o json")]
+    #[command(
+        after_help = "Examples:\n  ferrolb lab bench arp\n  ferrolb lab bench address --quick\n  ferrolb lab bench memory -o json"
+    )]
     Bench(crate::bench::BenchArgs),
     /// Build the bench and leave it running.
     #[command(

@@ -40,6 +40,9 @@ pub struct Options {
     /// Whether the daemons run. With the definitions the story begins when they are ready, without when their
     /// processes run: they are not ready before they know every kind.
     pub daemons: bool,
+    /// Whether Services of every namespace get EndpointSlices and are forwarded to their Pods. Without, those of the
+    /// daemons' namespace alone: for measurements with so many Services that the stand-ins' work would be measured.
+    pub traffic: bool,
     /// Where to say what goes on.
     pub progress: Progress,
 }
@@ -51,6 +54,7 @@ impl Default for Options {
             api: ApiSource::default(),
             crds: true,
             daemons: true,
+            traffic: true,
             progress: Progress::stderr(),
         }
     }
@@ -218,7 +222,7 @@ async fn begin(
     progress.step("filling the cluster: nodes, rights, stand-ins for kubelet, kube-proxy and controllers");
     progress.during("filling the cluster", seed::cluster(&api.client, options.crds)).await?;
     kube_proxy::prepare(topology).await?;
-    let view = progress.during("first lists", View::start(&api.client, tasks)).await?;
+    let view = progress.during("first lists", View::start(&api.client, options.traffic, tasks)).await?;
     let context = kubelet::Context::new(view.clone(), Arc::clone(ledger), topology.clone(), api.ca.clone());
     tasks.spawn_local(kube_proxy::run(view.clone(), topology.clone()));
     tasks.spawn_local(endpoints::run(view.clone()));

@@ -51,6 +51,24 @@ pub enum ApiKind {
     Kapi,
 }
 
+impl ApiKind {
+    /// The API server of this kind.
+    pub(crate) const fn source(self) -> ApiSource {
+        match self {
+            Self::Fakekube => ApiSource::Fakekube,
+            Self::Kapi => ApiSource::Kapi,
+        }
+    }
+
+    /// The word for it on the command line.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Fakekube => "fakekube",
+            Self::Kapi => "kapi",
+        }
+    }
+}
+
 impl SupervisorArgs {
     /// The bench that is asked for.
     pub fn options(&self, progress: Progress) -> Options {
@@ -58,11 +76,11 @@ impl SupervisorArgs {
             name: self.name.clone(),
             api: match (&self.kubeconfig, self.api) {
                 (Some(path), _) => ApiSource::Kubeconfig(path.clone()),
-                (None, ApiKind::Fakekube) => ApiSource::Fakekube,
-                (None, ApiKind::Kapi) => ApiSource::Kapi,
+                (None, kind) => kind.source(),
             },
             crds: true,
             daemons: !self.no_daemons,
+            traffic: true,
             progress,
         }
     }

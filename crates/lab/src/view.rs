@@ -20,6 +20,8 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::bench_handle::SYSTEM;
+
 /// Copies of the API's objects, and a counter that moves with every change of any of them.
 #[derive(Clone)]
 pub(crate) struct View {
@@ -36,22 +38,28 @@ pub(crate) struct View {
 }
 
 impl View {
-    /// Starts the watches on `tasks` and waits until every first list is complete.
+    /// Starts the watches on `tasks` and waits until every first list is complete. Without `traffic`, Services and
+    /// EndpointSlices of the daemons' namespace are all that is looked at.
     ///
     /// # Errors
     /// A watch ended before its first list was complete.
-    pub(crate) async fn start(client: &Client, tasks: &mut JoinSet<()>) -> Result<Self> {
+    pub(crate) async fn start(client: &Client, traffic: bool, tasks: &mut JoinSet<()>) -> Result<Self> {
+        let (services, slices) = if traffic {
+            (Api::all(client.clone()), Api::all(client.clone()))
+        } else {
+            (Api::namespaced(client.clone(), SYSTEM), Api::namespaced(client.clone(), SYSTEM))
+        };
         let changes = Arc::new(watch::channel(0).0);
         let view = Self {
             client: client.clone(),
-            pods: mirror(client, &changes, tasks),
-            nodes: mirror(client, &changes, tasks),
-            services: mirror(client, &changes, tasks),
-            slices: mirror(client, &changes, tasks),
-            deployments: mirror(client, &changes, tasks),
-            daemon_sets: mirror(client, &changes, tasks),
-            secrets: mirror(client, &changes, tasks),
-            config_maps: mirror(client, &changes, tasks),
+            pods: mirror(Api::all(client.clone()), &changes, tasks),
+            nodes: mirror(Api::all(client.clone()), &changes, tasks),
+            services: mirror(services, &changes, tasks),
+            slices: mirror(slices, &changes, tasks),
+            deployments: mirror(Api::all(client.clone()), &changes, tasks),
+            daemon_sets: mirror(Api::all(client.clone()), &changes, tasks),
+            secrets: mirror(Api::all(client.clone()), &changes, tasks),
+            config_maps: mirror(Api::all(client.clone()), &changes, tasks),
             changes,
         };
         let ended = "the watch ended";
@@ -102,13 +110,13 @@ impl View {
     }
 }
 
-fn mirror<K>(client: &Client, changes: &Arc<watch::Sender<u64>>, tasks: &mut JoinSet<()>) -> Store<K>
+fn mirror<K>(api: Api<K>, changes: &Arc<watch::Sender<u64>>, tasks: &mut JoinSet<()>) -> Store<K>
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
     K::DynamicType: Default + Eq + Hash + Clone,
 {
     let (store, writer) = reflector::store();
-    let stream = watcher(Api::<K>::all(client.clone()), watcher::Config::default());
+    let stream = watcher(api, watcher::Config::default());
     let changes = Arc::clone(changes);
     tasks.spawn(async move {
         let mut stream = std::pin::pin!(reflector::reflector(writer, stream).default_backoff());

@@ -9,11 +9,11 @@ use anyhow::Result;
 use serde::Serialize;
 
 use super::Subject;
-use crate::api_server::ApiSource;
 use crate::cli::Output;
 use crate::host::LabName;
 use crate::progress::Progress;
 use crate::stage::{self, Options};
+use crate::supervisor::ApiKind;
 
 /// What `lab bench` takes.
 #[derive(Clone, Debug, clap::Args)]
@@ -23,6 +23,9 @@ pub struct BenchArgs {
     /// Fewer requests, a shorter look: enough to see that it works.
     #[arg(long)]
     quick: bool,
+    /// `fakekube` (in memory) or `kapi` (what the script named by FERROLB_KAPI brings up).
+    #[arg(long, default_value = "fakekube")]
+    api: ApiKind,
     /// How to show the figures.
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
@@ -38,13 +41,19 @@ pub struct BenchArgs {
 pub fn run(args: &BenchArgs) -> Result<ExitCode> {
     let options = Options {
         name: args.name.clone(),
-        api: ApiSource::Fakekube,
+        api: args.api.source(),
         crds: true,
         daemons: true,
+        traffic: args.subject != Subject::Address,
         progress: Progress::stderr(),
     };
     let quick = args.quick;
     match args.subject {
+        Subject::Address => {
+            let api = args.api.name();
+            let figures = stage::play(&options, async move |bench| super::address(bench, api, quick).await)?;
+            show(&figures, figures.ok, args.output)
+        }
         Subject::Arp => {
             let figures = stage::play(&options, async move |bench| super::arp(bench, quick).await)?;
             show(&figures, figures.ok, args.output)

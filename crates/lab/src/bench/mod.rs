@@ -9,10 +9,12 @@ use anyhow::Result;
 use crate::bench_handle::Bench;
 use crate::scenario;
 
+mod address;
 mod arp;
 mod cli;
 mod memory;
 
+pub use address::{AddressFigures, Round, Writes};
 pub use arp::{ArpFigures, Latency};
 pub use cli::{BenchArgs, run};
 pub use memory::{Memory, MemoryFigures};
@@ -23,10 +25,20 @@ const FAILURE: f64 = 10.0;
 /// What is measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum Subject {
+    /// How long a new Service waits for its address, and how often the daemons write.
+    Address,
     /// How long an ARP request waits for its answer, beside an address that the kernel of the same node holds.
     Arp,
     /// The resident memory of both daemons while nothing happens.
     Memory,
+}
+
+/// Time from a Service's creation to its address, through the API server called `api`.
+///
+/// # Errors
+/// The bench cannot be configured, or a Service gets no address.
+pub async fn address(bench: &Bench, api: &str, quick: bool) -> Result<AddressFigures> {
+    address::measure(bench, api, if quick { address::Plan::QUICK } else { address::Plan::FULL }).await
 }
 
 /// Latency of ARP answers.

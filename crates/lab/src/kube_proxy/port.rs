@@ -71,7 +71,9 @@ impl ServicePort {
     /// The ports of `service`; none for a headless one, one without an IPv4 address, or one of another proxy.
     pub fn of(service: &Service, slices: &[&EndpointSlice]) -> Vec<Self> {
         let Some(spec) = &service.spec else { return Vec::new() };
-        let Some(cluster_ip) = spec.cluster_ip.as_deref().and_then(|ip| ip.parse().ok()) else {
+        // Of a Service with two, the IPv4 one, whichever comes first.
+        let own = spec.cluster_ips.iter().flatten().chain(&spec.cluster_ip);
+        let Some(cluster_ip) = own.filter_map(|ip| ip.parse().ok()).next() else {
             return Vec::new();
         };
         let ingress = service.status.iter().flat_map(|status| status.load_balancer.iter());

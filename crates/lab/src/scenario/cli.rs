@@ -52,8 +52,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     tools::require(&tools::OF_STORIES)?;
     let (api, api_name) = match (&args.kubeconfig, args.api) {
         (Some(path), _) => (ApiSource::Kubeconfig(path.clone()), path.display().to_string()),
-        (None, ApiKind::Fakekube) => (ApiSource::Fakekube, "fakekube".to_owned()),
-        (None, ApiKind::Kapi) => (ApiSource::Kapi, "kapi".to_owned()),
+        (None, kind) => (kind.source(), kind.name().to_owned()),
     };
     let options = Options {
         name: args.name.clone(),
@@ -61,6 +60,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         // The story applies them; until then the daemons wait for them.
         crds: false,
         daemons: true,
+        traffic: true,
         progress: progress(),
     };
     let show = match args.output {

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How long a new Service waits for its address, and how often the daemons write for it.
+//!
+//! ```text
+//!  crew: N connections ── create ──► API server ── watch ──► controller ── status ──► API server
+//!        moment of each answer                                                          │
+//!                                   observer: moment of each address ◄── watch ─────────┘
+//! ```
+//!
+//! All daemons run, and every Service has a ready endpoint, so that it is announced as well. EndpointSlices are there before
+//! the Services; nothing forwards traffic.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use http::{Method, Request};
+use serde_json::{Value, json};
+
+use crate::bench_handle::Bench;
+
+mod crew;
+mod figures;
+mod observer;
+mod writes;
+
+pub use figures::{AddressFigures, Round};
+pub use writes::Writes;
+
+use crew::{Crew, Whole};
+use observer::Observer;
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plan {
+    /// Services of the first round, created at once.
+    pub(super) few: usize,
+    /// Services that are there when one more comes.
+    pub(super) crowd: usize,
+    /// How many more come, one after the other.
+    pub(super) single: usize,
+    /// Services of the last round, created at once.
+    pub(super) many: usize,
+    /// Connections that create.
+    pub(super) connections: usize,
+}
+
+impl Plan {
+    pub(super) const FULL: Self =
+        Self { few: 100, crowd: 1000, single: 50, many: 2000, connections: 8, idle: Duration::from_secs(60) };
+    pub(super) const QUICK: Self = Self { crowd: 200, single: 20, many: 500, ..Self::FULL };
+}
+
+pub(super) async fn measure(bench: &Bench, api: &str, plan: Plan) -> Result<AddressFigures> {
+    let progress = bench.progress();
+    bench.apply(MANIFEST).await?;
+    let crew = Crew::start(bench, plan.connections).await?;
+    let most = plan.few.max(plan.crowd).max(plan.many);
+    progress.step(&format!("{most} EndpointSlices for the Services to come"));
+    crew.send((0..most).map(slice).collect::<Result<_>>()?).await?;
+    let observer = Observer::start(bench, NAMESPACE).await?;
+    let place = Place { bench, crew, observer };
+
+    let mut rounds = Vec::new();
+    rounds.push(place.at_once(plan.few, AIM_FEW).await?);
+    place.clear(plan.few).await?;
+    place.at_once(plan.crowd, AIM_MANY).await?;
+    rounds.push(place.one_by_one(plan.crowd, plan.single).await?);
+    place.clear(plan.crowd).await?;
+    rounds.push(place.at_once(plan.many, AIM_MANY).await?);
+
+    let ok = rounds.iter().all(Round::tolerable);
+    Ok(AddressFigures {
+        api: api.to_owned(),
+        level: "A".to_owned(),
+        connections: place.crew.connections(),
+        rounds,
+        writes: Vec::new(),
+        ok,
+    })
+}
+
+/// Where it is measured.
+struct Place<'a> {
+    bench: &'a Bench,
+    crew: Crew,
+    observer: Observer,
+}
+
+impl Place<'_> {
+    /// So many Services at once, none being there.
+    async fn at_once(&self, count: usize, aim_ms: f64) -> Result<Round> {
+        self.bench.progress().step(&format!("{count} Services at once"));
+        let names: Vec<String> = (0..count).map(name).collect();
+        let answered = self.crew.send(names.iter().map(|name| service(name)).collect::<Result<_>>()?).await?;
+        let addressed = self.observer.addressed(&names, LIMIT).await?;
+        Round::of(&format!("{count} at once"), 0, aim_ms, &answered, &addressed)
+    }
+
+    /// One Service after the other, each gone before the next, beside those that are there.
+    async fn one_by_one(&self, among: usize, count: usize) -> Result<Round> {
+        self.bench.progress().step(&format!("one Service among {among}, {count} times"));
+        let (mut answered, mut addressed) = (Vec::new(), Vec::new());
+        for index in 0..count {
+            let name = format!("single-{index}");
+            answered.extend(self.crew.send(vec![service(&name)?]).await?);
+            addressed.extend(self.observer.addressed(std::slice::from_ref(&name), LIMIT).await?);
+            self.crew.send(vec![deletion(&name)?]).await?;
+        }
+        let last: Option<Instant> = answered.last().copied();
+        last.context("nothing was measured")?;
+        Round::of(&format!("one among {among}, {count} times"), among, AIM_SINGLE, &answered, &addressed)
+    }
+
+    /// Removes the Services.
+    async fn clear(&self, count: usize) -> Result<()> {
+        self.crew.send((0..count).map(|index| deletion(&name(index))).collect::<Result<_>>()?).await?;
+        Ok(())
+    }
+}
+
+fn name(index: usize) -> String {
+    format!("service-{index}")
+}
+
+fn request(method: Method, path: &str, body: &Value) -> Result<Whole> {
+    let body = serde_json::to_vec(body)?;
+    Ok(Request::builder().method(method).uri(path).header("content-type", "application/json").body(body)?)
+}
+
+fn service(name: &str) -> Result<Whole> {
+    request(
+        Method::POST,
+        &format!("/api/v1/namespaces/{NAMESPACE}/services"),
+        &json!({
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": {"name": name, "namespace": NAMESPACE},
+            // The range of node ports has room for fewer Services than are created.
+            "spec": {"type": "LoadBalancer", "allocateLoadBalancerNodePorts": false,
+                "ports": [{"port": 80, "protocol": "TCP"}]},
+        }),
+    )
+}
+
+fn deletion(name: &str) -> Result<Whole> {
+    request(Method::DELETE, &format!("/api/v1/namespaces/{NAMESPACE}/services/{name}"), &json!({}))
+}
+
+/// What the EndpointSlice controller would write for a Service with one ready Pod.
+fn slice(index: usize) -> Result<Whole> {
+    let service = name(index);
+    request(
+        Method::POST,
+        &format!("/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices"),
+        &json!({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+            "metadata": {"name": service, "namespace": NAMESPACE, "labels": {"kubernetes.io/service-name": service}},
+            "addressType": "IPv4",
+            "endpoints": [{"addresses": ["172.20.1.99"], "conditions": {"ready": true}, "nodeName": "k8s-node-1"}],
+            "ports": [{"port": 8080, "protocol": "TCP"}],
+        }),
+    )
+}
+
+/// The namespace of the Services.
+const NAMESPACE: &str = "crowd";
+
+const MANIFEST: &str = "
+apiVersion: v1
+kind: Namespace
+metadata: {name: crowd}
+---
+apiVersion: metallb.io/v1beta1
+kind: IPAddressPool
+metadata: {name: wide, namespace: metallb-system}
+spec: {addresses: [10.200.0.0/16]}
+---
+apiVersion: metallb.io/v1beta1
+kind: L2Advertisement
+metadata: {name: wide, namespace: metallb-system}
+spec: {ipAddressPools: [wide]}
+";
+
+/// Milliseconds that the median of 100 Services at once should not exceed.
+const AIM_FEW: f64 = 10.0;
+/// … of one Service among many.
+const AIM_SINGLE: f64 = 5.0;
+/// … of 2,000 at once.
+const AIM_MANY: f64 = 100.0;
+
+/// After this time an address does not come any more.
+const LIMIT: Duration = Duration::from_secs(120);
