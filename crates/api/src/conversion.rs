@@ -118,7 +118,15 @@ fn to_v1beta2(old: &Map<String, Value>) -> Map<String, Value> {
             new.insert(timer.to_owned(), time);
         }
     }
-    let selectors = selectors(old, |expression| expression);
+    let selectors = selectors(old, |mut expression| {
+        // What the way there had to write.
+        if let Some(expression) = expression.as_object_mut()
+            && expression.get("values").is_some_and(says_nothing)
+        {
+            expression.remove("values");
+        }
+        expression
+    });
     if !selectors.is_empty() {
         new.insert("nodeSelectors".to_owned(), Value::Array(selectors));
     }
@@ -265,6 +273,8 @@ mod tests {
                 "nodeSelectors": [{ "matchExpressions": [{ "key": "k", "operator": "Exists", "values": [] }] }],
             })
         );
+        let back = converted("v1beta1", "v1beta2", &old);
+        assert_eq!(back["nodeSelectors"], new["nodeSelectors"], "what the way there added goes on the way back");
         serde_json::from_value::<bgppeer_v1beta1::BGPPeerSpec>(old).unwrap();
     }
 
