@@ -29,6 +29,9 @@ pub const OWN_PREFIX: &str = concat!(own_group!(), "/");
 /// On an IPAddressPool, `"true"`: its addresses are only given out, something else announces them.
 pub const ALLOCATE_ONLY: &str = concat!(own_group!(), "/allocate-only");
 
+/// On the controllers' Lease: what its holder is about to write, as JSON.
+pub const INTENTS: &str = concat!(own_group!(), "/intents");
+
 /// An annotation that is read under either of two names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key {

@@ -64,5 +64,11 @@ pub const OWN_GROUP: &str = own_group!();
 /// The condition of a ConfigurationState that carries every diagnostic beside the one its verdict shows.
 pub const DIAGNOSTICS_CONDITION: &str = concat!(own_group!(), "/Diagnostics");
 
+/// The condition of a Service that says whether it has its addresses, or why not.
+pub const ALLOCATED_CONDITION: &str = concat!(own_group!(), "/Allocated");
+
+/// The condition of a Service that says who announces its addresses.
+pub const ANNOUNCED_CONDITION: &str = concat!(own_group!(), "/Announced");
+
 /// The namespace of MetalLB's manifests.
 pub const DEFAULT_NAMESPACE: &str = "metallb-system";

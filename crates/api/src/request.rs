@@ -4,6 +4,8 @@
 //! A core builds them, so that tests can compare them with what MetalLB sends; the daemon sends them and brings
 //! the [`WriteResult`] back.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 /// One writing request.
@@ -75,6 +77,8 @@ pub struct WriteError {
     pub reason: String,
     /// What the API server, or the connection, said.
     pub message: String,
+    /// How long the API server asks to wait before the next attempt (`Retry-After`).
+    pub retry_after: Option<Duration>,
 }
 
 impl Resource {
@@ -210,7 +214,18 @@ impl ApiRequest {
 impl WriteError {
     /// No answer came: the write may or may not have happened.
     pub fn no_answer(message: impl Into<String>) -> Self {
-        Self { code: 0, reason: String::new(), message: message.into() }
+        Self::refused(0, "", message)
+    }
+
+    /// The API server said no, in this way.
+    pub fn refused(code: u16, reason: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { code, reason: reason.into(), message: message.into(), retry_after: None }
+    }
+
+    /// Nobody knows whether the write happened, or still will: no answer, or one that says that the server, or what
+    /// lies before it, is in trouble.
+    pub const fn is_unknown(&self) -> bool {
+        self.code == 0 || self.code >= 500
     }
 
     /// The object, or its namespace, does not exist.

@@ -80,6 +80,12 @@ impl Core {
             Input::Namespaces(change) => self.configuration.namespaces_changed(change),
             Input::Undecodable(objects) => self.configuration.undecodable_changed(objects),
             Input::ConfigurationStates(change) => self.configuration.state_changed(clock, change),
+            Input::L2Statuses(_)
+            | Input::BgpStatuses(_)
+            | Input::Lease(_)
+            | Input::ServicesListed(_)
+            | Input::RivalsFound(_)
+            | Input::Stopping => {}
             Input::Written { id, result } => self.written(id, result),
         }
     }

@@ -2,12 +2,13 @@
 //! What goes into the core and what comes out.
 
 use ferrolb_api::event::Event;
-use ferrolb_api::request::{ApiRequest, WriteResult};
-use ferrolb_api::{Change, Community, ConfigurationState, IPAddressPool};
+use ferrolb_api::request::{ApiRequest, WriteError, WriteResult};
+use ferrolb_api::{Change, Community, ConfigurationState, IPAddressPool, ServiceBGPStatus, ServiceL2Status};
 use ferrolb_config::{BgpType, Undecodable};
 use ferrolb_ipam::Counters;
 use ferrolb_net_types::PoolName;
-use k8s_openapi::api::core::v1::{Namespace, Service};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod, Service};
 
 /// What does not change while the controller runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,6 +26,27 @@ pub struct Settings {
     /// The name under which the controller's writes appear in `managedFields`: the first word of the client's
     /// User-Agent. It tells its own writes to a status from those of others.
     pub field_manager: String,
+    /// Who else may be there, and how the controllers agree on who decides.
+    pub replicas: Replicas,
+    /// Whether the conditions `ferrolb.io/Allocated` and `ferrolb.io/Announced` of Services are written. Where they
+    /// are, [`Input::L2Statuses`] and [`Input::BgpStatuses`] have to be delivered too.
+    pub conditions: bool,
+}
+
+/// How several controllers keep out of each other's way.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Replicas {
+    /// There is no other controller, ever: for tests and simulations that are about something else.
+    #[default]
+    Alone,
+    /// No Lease may be written. The core looks for other controllers' Pods before each batch of writes.
+    Rivals,
+    /// One of several leads: the holder of the Lease [`LEASE`](crate::LEASE) in [`Settings::namespace`].
+    Lease {
+        /// What the holder calls itself there: the Pod's name and uid, with `_` between. No two processes that
+        /// live at the same time may have the same one.
+        identity: String,
+    },
 }
 
 /// Something happened.
@@ -42,6 +64,18 @@ pub enum Input {
     Undecodable(Vec<Undecodable>),
     /// ConfigurationStates; only the controller's own matters.
     ConfigurationStates(Change<ConfigurationState>),
+    /// ServiceL2Statuses, if [`Settings::conditions`].
+    L2Statuses(Change<ServiceL2Status>),
+    /// ServiceBGPStatuses, if [`Settings::conditions`].
+    BgpStatuses(Change<ServiceBGPStatus>),
+    /// How an [`Effect::Lease`] ended: the Lease as it is stored now.
+    Lease(Result<Box<Lease>, WriteError>),
+    /// What an [`Effect::ListServices`] found: every Service of the cluster.
+    ServicesListed(Result<Vec<Service>, WriteError>),
+    /// What an [`Effect::FindRivals`] found.
+    RivalsFound(Result<Neighbours, WriteError>),
+    /// The process is about to end: the core decides nothing more, and a leader gives up the Lease.
+    Stopping,
     /// A write that the core asked for has ended.
     Written {
         /// The id of the [`Effect::Write`].
@@ -49,6 +83,26 @@ pub enum Input {
         /// What the API server answered.
         result: WriteResult,
     },
+}
+
+/// The Pods among which another controller would be, and the nodes they may run on.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Neighbours {
+    /// All Pods of the own namespace that carry the labels of the own Pod, the own one included.
+    pub pods: Vec<Pod>,
+    /// The cluster's nodes. May be left empty if [`needs_nodes`](crate::needs_nodes) says so of the Pods.
+    pub nodes: Vec<Node>,
+}
+
+/// One request about the Lease [`LEASE`](crate::LEASE).
+#[derive(Clone, Debug, PartialEq)]
+pub enum LeaseRequest {
+    /// Reads it, not from a cache (no `resourceVersion` in the query).
+    Read,
+    /// Creates it.
+    Create(Box<Lease>),
+    /// Replaces it, provided that its `resourceVersion` still is that of this one.
+    Replace(Box<Lease>),
 }
 
 /// Names one write of one core, to match its result. Never reused.
@@ -66,6 +120,17 @@ pub enum Effect {
         /// The request.
         request: ApiRequest,
     },
+    /// Send this request about the Lease, once, and bring its result back as [`Input::Lease`]: within three seconds,
+    /// with an error of code 0 if there is no answer. Never two at a time.
+    Lease(LeaseRequest),
+    /// List all Services by a quorum read (no `resourceVersion` in the query) that starts now, and bring the result
+    /// back as [`Input::ServicesListed`]. Never two at a time.
+    ListServices,
+    /// List the Pods that may be rivals, and the nodes, and bring the result back as [`Input::RivalsFound`]. Never
+    /// two at a time.
+    FindRivals,
+    /// Whether this controller is the one that decides; at the start it is not.
+    Leads(bool),
     /// Record this event. Its loss is tolerable.
     Event(Event),
     /// The figures of a pool for the metrics; `None` when the pool is gone.

@@ -15,9 +15,15 @@ mod configuration;
 mod contest;
 mod core;
 mod entry;
+#[allow(dead_code)] // wired with the state machines that follow
+mod intents;
 mod io;
+#[allow(dead_code)] // wired with the state machines that follow
+mod lease;
 mod pool_status;
 mod queue;
+#[allow(dead_code)] // wired with the state machines that follow
+mod rivals;
 mod service;
 mod services;
 mod story;
@@ -25,4 +31,6 @@ mod version;
 mod waiting;
 
 pub use crate::core::Core;
-pub use io::{Effect, Input, Settings, WriteId};
+pub use io::{Effect, Input, LeaseRequest, Neighbours, Replicas, Settings, WriteId};
+pub use lease::LEASE;
+pub use rivals::needs_nodes;

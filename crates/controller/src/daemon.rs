@@ -76,6 +76,7 @@ pub async fn run(options: Options, client: Client, stop: CancellationToken) -> a
         pod_name: pod.name,
         pod_uid: pod.uid,
         field_manager: FIELD_MANAGER.to_owned(),
+        ..Settings::default()
     };
     let mut core = Core::new(clocks.read(), settings);
     let (feed, mut inbox) = inbox(KINDS, readiness.clone(), undecodable);
@@ -149,6 +150,8 @@ impl Shell {
     fn carry_out(&self, effect: Effect) {
         match effect {
             Effect::Write { id, request } => self.writer.send(id, request),
+            // Only a controller with rivals or replicas asks for these.
+            Effect::Lease(_) | Effect::ListServices | Effect::FindRivals | Effect::Leads(_) => {}
             Effect::Event(event) => self.recorder.record(event),
             Effect::PoolCounters { pool, counters } => self.gauges.set(&pool, counters),
             Effect::Configuration { loaded, stale } => {

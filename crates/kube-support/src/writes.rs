@@ -184,7 +184,7 @@ async fn execute(client: &Client, request: &ApiRequest) -> Result<serde_json::Va
 }
 
 fn write_error(error: RequestError) -> WriteError {
-    WriteError { code: error.code, reason: error.reason, message: error.message }
+    WriteError::refused(error.code, error.reason, error.message)
 }
 
 #[cfg(test)]

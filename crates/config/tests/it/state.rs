@@ -27,8 +27,7 @@ impl Server {
     fn serve(&mut self, request: &ApiRequest) -> WriteResult {
         self.log.push(format!("{} {}", request.method(), request.path_and_query()));
         let body = request.body.clone().unwrap();
-        let not_found =
-            || WriteError { code: 404, reason: "NotFound".to_owned(), message: "not found".to_owned() };
+        let not_found = || WriteError::refused(404, "NotFound", "not found");
         self.version += 1;
         let component = |object: &Value| {
             object["metadata"]["labels"]["metallb.io/component-type"].as_str().unwrap().to_owned()
@@ -36,8 +35,7 @@ impl Server {
         match request.verb {
             Verb::Create => {
                 if self.object.is_some() {
-                    let reason = "AlreadyExists".to_owned();
-                    return Err(WriteError { code: 409, reason, message: String::new() });
+                    return Err(WriteError::refused(409, "AlreadyExists", ""));
                 }
                 let mut object = body;
                 object.as_object_mut().unwrap().remove("status");

@@ -185,6 +185,9 @@ impl Cluster {
             }
             Effect::Configuration { loaded, stale } => self.configuration = Some((loaded, stale)),
             Effect::Reconciled { .. } => self.reconciled += 1,
+            Effect::Lease(_) | Effect::ListServices | Effect::FindRivals | Effect::Leads(_) => {
+                unreachable!("this controller is alone")
+            }
             Effect::Write { id, request } => {
                 let result = match (self.fate)(&request) {
                     Some(error) => Err(error),
@@ -458,7 +461,7 @@ impl Cluster {
 }
 
 fn refused(code: u16, reason: &str) -> WriteError {
-    WriteError { code, reason: reason.to_owned(), message: reason.to_owned() }
+    WriteError::refused(code, reason, reason)
 }
 
 fn timestamp(seconds: i64) -> String {

@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::cluster::{Cluster, NS, SYSTEM};
 
 fn refusal(code: u16, reason: &str) -> WriteError {
-    WriteError { code, reason: reason.to_owned(), message: format!("{reason}, says the test") }
+    WriteError::refused(code, reason, format!("{reason}, says the test"))
 }
 
 fn cluster(addresses: &str) -> Cluster {

@@ -109,7 +109,7 @@ fn happen(cluster: &mut Cluster, what: &Happening) {
             cluster.fate = Box::new(move |request| {
                 let fail = request.resource == Resource::Services && left > 0;
                 left = left.saturating_sub(1);
-                fail.then(|| WriteError { code: 500, reason: String::new(), message: String::new() })
+                fail.then(|| WriteError::refused(500, "", ""))
             });
         }
         Happening::Time(ms) => cluster.run_until(cluster.now + Duration::from_millis(u64::from(*ms))),

@@ -197,7 +197,7 @@ fn key(kind: &'static str, object: &Value) -> Key {
 }
 
 fn error(code: u16, reason: &str) -> WriteError {
-    WriteError { code, reason: reason.to_owned(), message: reason.to_owned() }
+    WriteError::refused(code, reason, reason)
 }
 
 /// RFC 7396.
