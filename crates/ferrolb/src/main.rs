@@ -5,6 +5,8 @@
 //! with MetalLB's flags. Under its own name it has subcommands. Exit status: 0 fine, 1 found something (of a
 //! daemon: could not go on), 2 could not run.
 
+mod manifests;
+
 use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
@@ -29,7 +31,8 @@ const EXAMPLES: &str = "\
 Examples:
   ferrolb lab up                                     build a small cluster and its network on this machine
   ferrolb lab exec client -- curl 192.168.10.200     run a command on one of its hosts
-  ferrolb crds | kubectl apply -f -                  install the custom resource definitions
+  ferrolb manifests | kubectl apply -f -             install everything
+  ferrolb crds | kubectl apply -f -                  install the custom resource definitions alone
   ferrolb controller --help                          the controller's flags, which are MetalLB's
   ferrolb speaker --help                             the speaker's
 
@@ -50,6 +53,9 @@ enum Command {
         #[arg(short, long, value_enum, default_value_t = Output::Yaml)]
         output: Output,
     },
+    /// Print everything that an installation consists of.
+    #[command(after_help = manifests::EXAMPLES)]
+    Manifests(manifests::Args),
     /// The bench: a small cluster and its network, on one Linux machine.
     #[command(subcommand)]
     Lab(lab::Command),
@@ -101,6 +107,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Controller(raw) => return Ok(ferrolb_controller::main(raw.args)),
         Command::Speaker(raw) => return Ok(ferrolb_speaker::main(raw.args)),
         Command::Crds { output } => print(&crds(output)?)?,
+        Command::Manifests(args) => print(&manifests::text(&args)?)?,
         Command::Lab(command) => return lab::run(command),
         Command::Hidden(command) => return lab::run_hidden(command),
         Command::Version { output } => print(&version(output)?)?,
