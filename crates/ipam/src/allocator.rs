@@ -32,6 +32,9 @@ pub struct Allocator {
     allocations: BTreeMap<ServiceKey, Allocation>,
     /// Addresses that a Service's status still lists though it does not hold them any more.
     leaving: BTreeMap<ServiceKey, Vec<IpAddr>>,
+    /// Addresses that a Service may come to list, for all anybody knows; and for whom each is reserved.
+    reserved: BTreeMap<ServiceKey, Vec<IpAddr>>,
+    reserved_for: BTreeMap<IpAddr, BTreeSet<ServiceKey>>,
     changes: Changes,
 }
 
@@ -134,6 +137,7 @@ impl Allocator {
 
     /// Takes everything from a Service that is gone or no longer ours. Whether there was anything.
     pub fn release(&mut self, service: &ServiceKey) -> bool {
+        self.set_reserved(service, vec![]);
         let leaving = self.leaving.remove(service).unwrap_or_default();
         for &ip in &leaving {
             self.leave(service, &[], ip);
@@ -150,6 +154,40 @@ impl Allocator {
         self.hold_back_after(service, listed, before);
     }
 
+    /// Keeps everybody else off these addresses, also off those that are shared at the moment, in place of what was
+    /// reserved for the Service before; `listed` as for [`Allocator::hold_back`].
+    ///
+    /// For a write whose outcome nobody knows: the Service's status may list them any moment, or never. Whoever is on
+    /// them stays; the Service itself may take them.
+    pub fn reserve(&mut self, service: &ServiceKey, addresses: Vec<IpAddr>, listed: &[Option<IpAddr>]) {
+        self.set_reserved(service, addresses);
+        self.hold_back(service, listed);
+    }
+
+    fn set_reserved(&mut self, service: &ServiceKey, addresses: Vec<IpAddr>) {
+        for ip in self.reserved.remove(service).unwrap_or_default() {
+            if let Some(services) = self.reserved_for.get_mut(&ip) {
+                services.remove(service);
+                if services.is_empty() {
+                    self.reserved_for.remove(&ip);
+                }
+            }
+            // Where others are on it, it may have room for one more now.
+            if let Some(tenants) = self.tenants.get(&ip) {
+                self.changes.freed.insert(Spot(Place::Address(ip)));
+                if !tenants.keys.sharing.is_empty() {
+                    self.changes.freed.insert(Spot(Place::Shared(tenants.keys.clone())));
+                }
+            }
+        }
+        for &ip in &addresses {
+            self.reserved_for.entry(ip).or_default().insert(service.clone());
+        }
+        if !addresses.is_empty() {
+            self.reserved.insert(service.clone(), addresses);
+        }
+    }
+
     /// [`Allocator::hold_back`] for a Service whose former list was let go.
     pub(crate) fn hold_back_after(
         &mut self,
@@ -158,7 +196,8 @@ impl Allocator {
         before: Vec<IpAddr>,
     ) {
         let mut held_back: Vec<IpAddr> = Vec::new();
-        for ip in listed.iter().copied().flatten() {
+        let reserved = self.reserved.get(service).cloned().unwrap_or_default();
+        for ip in listed.iter().copied().flatten().chain(reserved) {
             if !self.tenants.contains_key(&ip) && self.space.locate(ip).is_some() {
                 self.enter(service, &Keys::default(), &[], ip);
                 held_back.push(ip);
@@ -331,6 +370,15 @@ impl Allocator {
         if users.peek().is_none() {
             return Ok(());
         }
+        if let Some(services) = self.reserved_for.get(&ip)
+            && !claim.held.contains(&Some(ip))
+        {
+            let users: Vec<ServiceKey> =
+                services.iter().filter(|service| **service != claim.service).cloned().collect();
+            if !users.is_empty() {
+                return Err(Refusal::InUse { service: claim.service.clone(), users });
+            }
+        }
         if !claim.keys.share_with(&tenants.keys) {
             return Err(Refusal::InUse { service: claim.service.clone(), users: users.cloned().collect() });
         }
@@ -414,7 +462,11 @@ impl Allocator {
                 self.open_with_unused[index(family)].insert(place.pool);
             }
         }
-        if had_unused {
+        let heir = self.reserved_for.get(&ip).into_iter().flatten().find(|heir| *heir != service).cloned();
+        if let Some(heir) = heir {
+            self.enter(&heir, &Keys::default(), &[], ip);
+            self.leaving.entry(heir).or_default().push(ip);
+        } else if had_unused {
             self.changes.freed.insert(Spot(Place::Address(ip)));
         } else {
             self.tell_unused(place.pool, ip);

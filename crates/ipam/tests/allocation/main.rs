@@ -5,4 +5,5 @@
 
 mod common;
 mod laws;
+mod reservations;
 mod tables;

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Addresses that a Service may come to list, though nobody knows: who may have them meanwhile.
+
+use std::net::IpAddr;
+
+use ferrolb_ipam::Claim;
+
+use crate::common::{allocator, claim, decide, holding, pool, sharing, wants};
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+#[test]
+fn a_reserved_address_is_for_that_service_alone_until_it_is_reserved_no_more() {
+    let mut allocator = allocator(vec![pool("p", &["1.2.3.0/31"])]);
+    allocator.reserve(&claim("a").service, vec![ip("1.2.3.0")], &[]);
+    assert_eq!(decide(&mut allocator, &claim("b")), "1.2.3.1");
+    assert_eq!(decide(&mut allocator, &claim("c")), "no available IPs");
+    let refused = decide(&mut allocator, &wants(claim("d"), &["1.2.3.0"]));
+    assert!(refused.contains("n/a"), "it is told who has it: {refused}");
+    // Deciding the Service itself, or holding back what it lists, takes nothing from the reservation.
+    allocator.hold_back(&claim("a").service, &[]);
+    assert!(decide(&mut allocator, &wants(claim("a"), &["9.9.9.9"])).contains("9.9.9.9"));
+    assert_eq!(decide(&mut allocator, &claim("c")), "no available IPs");
+    allocator.take_changes();
+    allocator.reserve(&claim("a").service, vec![], &[]);
+    assert!(!allocator.take_changes().freed.is_empty(), "those who wait hear of it");
+    assert_eq!(decide(&mut allocator, &claim("c")), "1.2.3.0");
+}
+
+#[test]
+fn the_service_itself_may_take_what_is_reserved_for_it() {
+    let mut allocator = allocator(vec![pool("p", &["1.2.3.0/32"])]);
+    allocator.reserve(&claim("a").service, vec![ip("1.2.3.0")], &[]);
+    assert_eq!(decide(&mut allocator, &claim("a")), "1.2.3.0");
+    allocator.reserve(&claim("a").service, vec![], &[]);
+    assert_eq!(allocator.allocation(&claim("a").service).unwrap().ips, [ip("1.2.3.0")]);
+}
+
+#[test]
+fn on_a_shared_address_nobody_joins_and_nobody_has_to_go() {
+    let mut allocator = allocator(vec![pool("p", &["1.2.3.0/31"])]);
+    let share = |name: &str, port: u16| sharing(claim(name), "k", "", port);
+    assert_eq!(decide(&mut allocator, &share("a", 80)), "1.2.3.0");
+    allocator.reserve(&claim("b").service, vec![ip("1.2.3.0")], &[]);
+    // The reservation may be for any port.
+    assert_eq!(decide(&mut allocator, &share("c", 81)), "1.2.3.1");
+    let stays: Claim = holding(share("a", 80), &[ip("1.2.3.0")]);
+    assert_eq!(decide(&mut allocator, &stays), "1.2.3.0");
+    // When the last one leaves it is still reserved.
+    allocator.release(&stays.service);
+    assert_eq!(decide(&mut allocator, &claim("d")), "no available IPs");
+    assert_eq!(decide(&mut allocator, &share("b", 82)), "1.2.3.0");
+}
+
+#[test]
+fn a_service_that_is_gone_reserves_nothing() {
+    let mut allocator = allocator(vec![pool("p", &["1.2.3.0/32"])]);
+    allocator.reserve(&claim("a").service, vec![ip("1.2.3.0")], &[]);
+    allocator.release(&claim("a").service);
+    assert_eq!(decide(&mut allocator, &claim("b")), "1.2.3.0");
+}
