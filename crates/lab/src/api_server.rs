@@ -41,7 +41,7 @@ pub enum ApiSource {
 
 /// Where Services get their own addresses: two families, so that a Service can ask for both. IPv4 comes first: it is what
 /// a Service gets that asks for nothing.
-const SERVICE_RANGES: [&str; 2] = ["10.96.0.0/16", "fd00:10:96::/112"];
+pub(crate) const SERVICE_RANGES: [&str; 2] = ["10.96.0.0/16", "fd00:10:96::/112"];
 
 /// Where nodes and Pods find it.
 pub(crate) const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Host::Master1.address()), 6443);
@@ -71,7 +71,7 @@ impl ApiServer {
         let (mut process, mut relay) = (None, None);
         match source {
             ApiSource::Fakekube => process = Some(fakekube(ledger, topology)?),
-            ApiSource::Kapi => kapi(ledger, topology, progress).await?,
+            ApiSource::Kapi => kapi(ledger, topology.namespace(Host::Master1), ADDRESS, progress).await?,
             ApiSource::Kubeconfig(path) => relay = Some(elsewhere(path, ledger, home).await?),
         }
         let answer = wait(ledger, process.as_mut());
@@ -150,8 +150,16 @@ pub(crate) async fn serve_fakekube(args: FakekubeArgs) -> Result<()> {
     Ok(ferrolb_fakekube::run(options).await?)
 }
 
-/// Brings the server of the script up.
-async fn kapi(ledger: &Ledger, topology: &Topology, progress: &Progress) -> Result<()> {
+/// Brings the server of the script up in a namespace of the lab.
+///
+/// # Errors
+/// No script is named, or it fails.
+pub(crate) async fn kapi(
+    ledger: &Ledger,
+    namespace: &Namespace,
+    address: SocketAddr,
+    progress: &Progress,
+) -> Result<()> {
     let named = std::env::var_os("FERROLB_KAPI").map(PathBuf::from).context(
         "FERROLB_KAPI is not set: it names the script that brings up an API server (`SCRIPT up DIRECTORY`)",
     )?;
@@ -159,9 +167,9 @@ async fn kapi(ledger: &Ledger, topology: &Topology, progress: &Progress) -> Resu
     tools::require(&[tools::OPENSSL, tools::CURL, tools::IP])?;
     let directory = ledger.directory(PID_FILES)?;
     let environment = [
-        ("KAPI_NETNS", Path::new(topology.namespace(Host::Master1).name()).to_owned()),
-        ("KAPI_BIND", PathBuf::from(Host::Master1.address().to_string())),
-        ("KAPI_PORT", PathBuf::from(ADDRESS.port().to_string())),
+        ("KAPI_NETNS", Path::new(namespace.name()).to_owned()),
+        ("KAPI_BIND", PathBuf::from(address.ip().to_string())),
+        ("KAPI_PORT", PathBuf::from(address.port().to_string())),
         ("KAPI_FLAGS", PathBuf::from(format!("--service-cluster-ip-range={}", SERVICE_RANGES.join(",")))),
     ];
     let environment: Vec<_> = environment.iter().map(|(name, value)| (*name, value.as_path())).collect();
@@ -279,7 +287,10 @@ async fn wait(ledger: &Ledger, mut process: Option<&mut Process>) -> Result<(Cli
 }
 
 /// The certificate authority that a kubeconfig names, in PEM.
-fn authority(kubeconfig: &Path) -> Result<String> {
+///
+/// # Errors
+/// It names none, or cannot be read.
+pub(crate) fn authority(kubeconfig: &Path) -> Result<String> {
     let parsed = Kubeconfig::read_from(kubeconfig)?;
     let current = parsed.current_context.as_deref();
     let context = parsed.contexts.iter().find(|context| Some(context.name.as_str()) == current);

@@ -27,6 +27,11 @@ pub enum Command {
         after_help = "Examples:\n  ferrolb lab bench arp\n  ferrolb lab bench address --quick\n  ferrolb lab bench memory -o json"
     )]
     Bench(crate::bench::BenchArgs),
+    /// Play recorded cases again and compare every answer with MetalLB's.
+    #[command(
+        after_help = "Examples:\n  ferrolb lab conformance crates/lab/tests/data/metallb/*.json\n  ferrolb lab conformance FILE --api kapi -o json | jq '.files[].cases[] | select(.verdict == \"unexpected\")'"
+    )]
+    Conformance(crate::conformance::ConformanceArgs),
     /// Build the bench and leave it running.
     #[command(
         after_help = "Examples:\n  ferrolb lab up\n  ferrolb lab exec client -- kubectl get nodes\n  ferrolb lab down"
@@ -122,6 +127,7 @@ pub fn run(command: Command) -> Result<ExitCode> {
     match command {
         Command::Run(args) => return crate::scenario::run(&args),
         Command::Bench(args) => return crate::bench::run(&args),
+        Command::Conformance(args) => return crate::conformance::run(&args),
         Command::Up { bench, output } => {
             supervisor::up(&bench)?;
             match output {

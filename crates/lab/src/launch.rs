@@ -95,6 +95,11 @@ impl Process {
         Ok(Self { ledger: Arc::clone(ledger), identity, child })
     }
 
+    /// Its process id.
+    pub(crate) const fn pid(&self) -> Pid {
+        self.identity.pid
+    }
+
     /// Waits for its end, whoever causes it.
     ///
     /// # Errors

@@ -23,6 +23,7 @@ mod api_server;
 pub mod bench;
 mod bench_handle;
 pub mod cli;
+pub mod conformance;
 mod endpoints;
 mod host;
 mod http;

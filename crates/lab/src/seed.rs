@@ -130,7 +130,8 @@ pub(crate) async fn put(client: &Client, document: &Value) -> Result<()> {
     Ok(())
 }
 
-fn is_workload(document: &Value) -> bool {
+/// Whether a document starts processes.
+pub(crate) fn is_workload(document: &Value) -> bool {
     document["kind"].as_str().is_some_and(|kind| WORKLOADS.contains(&kind))
 }
 

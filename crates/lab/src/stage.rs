@@ -236,14 +236,15 @@ async fn begin(
 }
 
 /// The signals that end a bench.
-struct Signals {
+pub(crate) struct Signals {
     interrupt: Signal,
     terminate: Signal,
     hangup: Signal,
 }
 
 impl Signals {
-    fn new() -> Result<Self> {
+    /// From here on a signal is remembered. Needs a tokio runtime.
+    pub(crate) fn new() -> Result<Self> {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
@@ -251,7 +252,8 @@ impl Signals {
         })
     }
 
-    async fn next(&mut self) -> &'static str {
+    /// The name of the next one.
+    pub(crate) async fn next(&mut self) -> &'static str {
         tokio::select! {
             _ = self.interrupt.recv() => "SIGINT",
             _ = self.terminate.recv() => "SIGTERM",

@@ -53,9 +53,15 @@ pub(crate) enum Action {
     /// Creates a Service, or patches the one of its name.
     Service(Service),
     /// Patches a Service.
-    Patch { service: Reference, body: Value },
+    Patch {
+        service: Reference,
+        body: Value,
+    },
     /// Writes the list of a Service's addresses.
-    Status { service: Reference, ingress: Value },
+    Status {
+        service: Reference,
+        ingress: Value,
+    },
     /// Gives a label of a Service that has no meaning another value.
     Touch(Reference),
     Delete(Kind, Reference),
@@ -65,7 +71,11 @@ pub(crate) enum Action {
     /// Sets labels of a Namespace, which is made if there is none.
     Namespace(Labelled),
     /// Creates a Secret in the daemons' namespace, or replaces the one of its name. Values are plain texts.
-    Secret { name: String, secret_type: Option<String>, data: Map<String, Value> },
+    Secret {
+        name: String,
+        secret_type: Option<String>,
+        data: Map<String, Value>,
+    },
     Restart,
     Stop,
     Start,
@@ -164,8 +174,8 @@ impl Corpus {
     /// # Errors
     /// The first fault, with its place.
     pub(crate) fn parse(file: &str, text: &str) -> Result<Self, BadCorpus> {
-        let written: File = serde_json::from_str(text)
-            .map_err(|source| BadCorpus::Form { file: file.to_owned(), source })?;
+        let written: File =
+            serde_json::from_str(text).map_err(|source| BadCorpus::Form { file: file.to_owned(), source })?;
         let mut cases: Vec<Case> = Vec::new();
         for case in written.cases {
             if cases.iter().any(|other| other.id == case.id) {
@@ -190,6 +200,17 @@ impl Corpus {
         let (_, value) = self.title.split_once("METALLB_BGP_TYPE=")?;
         let end = value.find(|c: char| !c.is_ascii_alphanumeric() && c != '-').unwrap_or(value.len());
         value.get(..end).filter(|value| !value.is_empty())
+    }
+}
+
+impl Step {
+    /// The action with `namespace` in the place of `$ns`.
+    ///
+    /// # Errors
+    /// None for a namespace that is a DNS label: then it is the action that was read.
+    pub(crate) fn in_namespace(&self, namespace: &str) -> Result<Action, String> {
+        let text = self.written.to_string().replace("$ns", namespace);
+        action(&serde_json::from_str(&text).map_err(|error| error.to_string())?)
     }
 }
 
@@ -438,13 +459,19 @@ fn referred(verb: &str, argument: Value) -> Read<(Kind, Reference)> {
         .into_iter()
         .find(|(word, _)| *word != "ns" && fields.map.contains_key(*word))
         .or_else(|| fields.map.contains_key("ns").then_some(("ns", Kind::Namespace)))
-        .ok_or_else(|| format!("`{verb}` names no kind that is known: {}", Value::from(fields.map.clone())))?;
+        .ok_or_else(|| {
+            format!("`{verb}` names no kind that is known: {}", Value::from(fields.map.clone()))
+        })?;
     let object = fields.reference(word)?;
     fields.end((kind, object))
 }
 
 fn the_controller(verb: &str, argument: &Value, action: Action) -> Read<Action> {
-    if argument == "controller" { Ok(action) } else { Err(format!("`{verb}` takes \"controller\", not {argument}")) }
+    if argument == "controller" {
+        Ok(action)
+    } else {
+        Err(format!("`{verb}` takes \"controller\", not {argument}"))
+    }
 }
 
 /// The argument of a verb, from which fields are taken one by one.
@@ -465,7 +492,8 @@ impl Fields {
     /// The name under `key`, and a namespace if there is one.
     fn reference(&mut self, key: &str) -> Read<Reference> {
         let name = text(self.value(key)?, key)?;
-        let namespace = ["ns", "in"].into_iter().filter(|word| *word != key).find_map(|word| self.map.remove(word));
+        let namespace =
+            ["ns", "in"].into_iter().filter(|word| *word != key).find_map(|word| self.map.remove(word));
         Ok(Reference { name, namespace: namespace.map(|value| text(value, "ns")).transpose()? })
     }
 
@@ -526,15 +554,17 @@ mod tests {
 
     #[test]
     fn fields_beside_name_labels_and_namespace_are_the_spec_unless_there_is_one() {
-        let Action::Configure(pool) =
-            read(json!({"pool": {"name": "p", "labels": {"a": "b"}, "in": "$ns", "addresses": ["1.2.3.0/24"]}})).unwrap()
-        else {
+        let Action::Configure(pool) = read(
+            json!({"pool": {"name": "p", "labels": {"a": "b"}, "in": "$ns", "addresses": ["1.2.3.0/24"]}}),
+        )
+        .unwrap() else {
             panic!()
         };
         assert_eq!(pool.kind, Kind::IPAddressPool);
         assert_eq!(pool.object, Reference { name: "p".to_owned(), namespace: Some("$ns".to_owned()) });
         assert_eq!((pool.labels, pool.spec), (Some(json!({"a": "b"})), json!({"addresses": ["1.2.3.0/24"]})));
-        let Action::Configure(pool) = read(json!({"pool": {"name": "p", "spec": {"autoAssign": false}}})).unwrap()
+        let Action::Configure(pool) =
+            read(json!({"pool": {"name": "p", "spec": {"autoAssign": false}}})).unwrap()
         else {
             panic!()
         };
@@ -546,7 +576,10 @@ mod tests {
     fn shorthands_of_services_are_written_out() {
         for (written, spec) in [
             (json!({}), json!({})),
-            (json!({"dual": true}), json!({"ipFamilyPolicy": "RequireDualStack", "ipFamilies": ["IPv4", "IPv6"]})),
+            (
+                json!({"dual": true}),
+                json!({"ipFamilyPolicy": "RequireDualStack", "ipFamilies": ["IPv4", "IPv6"]}),
+            ),
             (json!({"prefer": true}), json!({"ipFamilyPolicy": "PreferDualStack"})),
             (json!({"v6": true}), json!({"ipFamilyPolicy": "SingleStack", "ipFamilies": ["IPv6"]})),
             (json!({"ports": [81]}), json!({"ports": [{"port": 81, "name": "p0", "protocol": "TCP"}]})),
@@ -573,7 +606,9 @@ mod tests {
     #[test]
     fn annotations_without_a_prefix_are_metallbs() {
         let ann = json!({"address-pool": "p", "metallb.universe.tf/address-pool": null});
-        let Action::Service(service) = read(json!({"svc": {"name": "a", "ns": "other", "ann": ann}})).unwrap() else {
+        let Action::Service(service) =
+            read(json!({"svc": {"name": "a", "ns": "other", "ann": ann}})).unwrap()
+        else {
             panic!()
         };
         let expected = json!({"metallb.io/address-pool": "p", "metallb.universe.tf/address-pool": null});
@@ -602,8 +637,14 @@ mod tests {
             ),
             (json!({"touch": "a"}), Action::Touch(reference("a", None))),
             (json!({"touch": {"svc": "a"}}), Action::Touch(reference("a", None))),
-            (json!({"delete": {"state": "controller"}}), Action::Delete(Kind::ConfigurationState, reference("controller", None))),
-            (json!({"delete": {"svc": "a", "ns": "o"}}), Action::Delete(Kind::Service, reference("a", Some("o")))),
+            (
+                json!({"delete": {"state": "controller"}}),
+                Action::Delete(Kind::ConfigurationState, reference("controller", None)),
+            ),
+            (
+                json!({"delete": {"svc": "a", "ns": "o"}}),
+                Action::Delete(Kind::Service, reference("a", Some("o"))),
+            ),
             (json!({"delete": {"ns": "o"}}), Action::Delete(Kind::Namespace, reference("o", None))),
             (json!({"get": {"peer1": "q"}}), Action::Get(Kind::BGPPeerV1beta1, reference("q", None))),
             (
@@ -648,7 +689,8 @@ mod tests {
             (json!({"do": {"wait": 1}, "never_quiet": 1}), "`never_quiet`"),
             (json!({"do": {"wait": 1}, "sometimes": 1}), "unknown key \"sometimes\""),
         ] {
-            let text = corpus(json!([{"id": "c", "about": "", "steps": [{"do": {"wait": 0}}, step]}])).unwrap_err();
+            let text =
+                corpus(json!([{"id": "c", "about": "", "steps": [{"do": {"wait": 0}}, step]}])).unwrap_err();
             assert!(text.starts_with("f.json: case c, step 1: ") && text.contains(fault), "{text}");
         }
         let twice = json!({"id": "c", "about": "", "steps": []});

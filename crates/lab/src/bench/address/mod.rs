@@ -45,8 +45,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    pub(super) const FULL: Self =
-        Self { few: 100, crowd: 1000, single: 50, many: 2000, connections: 8, idle: Duration::from_secs(60) };
+    pub(super) const FULL: Self = Self { few: 100, crowd: 1000, single: 50, many: 2000, connections: 8 };
     pub(super) const QUICK: Self = Self { crowd: 200, single: 20, many: 500, ..Self::FULL };
 }
 
