@@ -16,11 +16,14 @@ const FIRST: Duration = Duration::from_millis(5);
 const LONGEST: Duration = Duration::from_secs(60);
 
 impl Backoff {
-    /// One more failure: 5 ms after the first, twice as long after each further one, at most a minute.
-    pub(crate) fn failed(&mut self, now: Time) -> Time {
+    /// One more failure: 5 ms after the first, twice as long after each further one, at most a minute; and not sooner
+    /// than the API server asks for.
+    pub(crate) fn failed(&mut self, now: Time, retry_after: Option<Duration>) -> Time {
         let factor = 1_u32.checked_shl(self.failures).unwrap_or(u32::MAX);
         self.failures = self.failures.saturating_add(1);
-        self.not_before = now + FIRST.saturating_mul(factor).min(LONGEST);
+        let wait = FIRST.saturating_mul(factor).min(LONGEST);
+        // Nobody asks for more than that in earnest.
+        self.not_before = now + wait.max(retry_after.unwrap_or_default().min(10 * LONGEST));
         self.not_before
     }
 
@@ -43,11 +46,15 @@ mod tests {
     fn waits_double_up_to_a_minute() {
         let mut backoff = Backoff::default();
         let now = Time::millis(1000);
-        let waits: Vec<u128> = (0..40).map(|_| (backoff.failed(now) - now).as_millis()).collect();
+        let waits: Vec<u128> = (0..40).map(|_| (backoff.failed(now, None) - now).as_millis()).collect();
         assert_eq!(waits[..5], [5, 10, 20, 40, 80]);
         assert_eq!(waits[13..15], [40_960, 60_000]);
         assert_eq!(waits[39], 60_000);
         assert_eq!(backoff.waits_until(now + Duration::from_secs(60)), None);
+        backoff.reset();
+        let asked = Duration::from_secs(7);
+        assert_eq!(backoff.failed(now, Some(asked)), now + asked);
+        assert_eq!(backoff.failed(now, None), now + FIRST * 2);
         backoff.reset();
         assert_eq!(backoff.waits_until(now), None);
     }

@@ -145,8 +145,15 @@ impl Configuration {
         self.reporter.handle(clock, StateInput::Written(result));
     }
 
+    /// Whether there is something to write to the ConfigurationState.
+    pub(crate) const fn has_request(&self) -> bool {
+        self.reporter.has_request()
+    }
+
     /// What to write to the ConfigurationState.
-    pub(crate) fn next_request(&mut self) -> Option<ApiRequest> {
+    pub(crate) fn next_request(&mut self, clock: Clock) -> Option<ApiRequest> {
+        // It may have been decided long ago, by one that was not to write.
+        self.reporter.reconsider(clock);
         self.reporter.poll()
     }
 
@@ -205,6 +212,11 @@ impl Configuration {
             tracing::error!(controller = "PoolReconciler", error, "failed to parse the configuration");
         }
         self.verdict.clone_from(&evaluation.verdict);
+    }
+
+    /// The configuration, taken or not.
+    pub(crate) fn current(&self) -> Option<Config> {
+        self.current.clone()
     }
 
     /// The configuration, if it was not taken yet.

@@ -8,11 +8,14 @@ use ferrolb_api::{Clock, IPAddressPool};
 use ferrolb_ipam::Allocator;
 use ferrolb_net_types::{PoolName, ServiceKey, Time};
 
+use crate::announced::Announced;
 use crate::configuration::Configuration;
 use crate::entry::Entry;
+use crate::intents::{Intent, Ledger};
 use crate::io::{Effect, Input, Settings, WriteId};
-use crate::pool_status::{PoolStatuses, Verdict};
+use crate::pool_status::{Due, PoolStatuses};
 use crate::queue::{Queue, Retry};
+use crate::replicas::Gate;
 
 /// The controller, without I/O.
 ///
@@ -32,6 +35,11 @@ pub struct Core {
     pub(crate) services_listed: bool,
     pub(crate) queue: Queue,
     pub(crate) pools: PoolStatuses,
+    pub(crate) announced: Announced,
+    pub(crate) gate: Gate,
+    /// Writes of addresses whose outcome is not known.
+    pub(crate) ledger: Ledger,
+    pub(crate) stopping: bool,
     writes: BTreeMap<WriteId, Target>,
     next_write: u64,
     pub(crate) effects: VecDeque<Effect>,
@@ -41,7 +49,7 @@ pub struct Core {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     /// A Service's status.
-    Service { key: ServiceKey, uid: Option<String> },
+    Service { key: ServiceKey, intent: Intent, addresses: bool },
     /// A pool's status.
     Pool(PoolName),
     /// The ConfigurationState.
@@ -51,6 +59,7 @@ pub(crate) enum Target {
 impl Core {
     /// A controller that knows nothing yet. `clock` is the time of its start.
     pub fn new(clock: Clock, settings: Settings) -> Self {
+        let gate = Gate::new(clock.now, &settings);
         Self {
             configuration: Configuration::new(&settings),
             settings,
@@ -60,6 +69,10 @@ impl Core {
             services_listed: false,
             queue: Queue::default(),
             pools: PoolStatuses::default(),
+            announced: Announced::default(),
+            gate,
+            ledger: Ledger::default(),
+            stopping: false,
             writes: BTreeMap::new(),
             next_write: 0,
             effects: VecDeque::new(),
@@ -80,12 +93,20 @@ impl Core {
             Input::Namespaces(change) => self.configuration.namespaces_changed(change),
             Input::Undecodable(objects) => self.configuration.undecodable_changed(objects),
             Input::ConfigurationStates(change) => self.configuration.state_changed(clock, change),
-            Input::L2Statuses(_)
-            | Input::BgpStatuses(_)
-            | Input::Lease(_)
-            | Input::ServicesListed(_)
-            | Input::RivalsFound(_)
-            | Input::Stopping => {}
+            Input::L2Statuses(change) => {
+                let complete = self.announced.is_complete();
+                let services = self.announced.l2_changed(change);
+                self.announced_changed(services, complete);
+            }
+            Input::BgpStatuses(change) => {
+                let complete = self.announced.is_complete();
+                let services = self.announced.bgp_changed(change);
+                self.announced_changed(services, complete);
+            }
+            Input::Lease(result) => self.lease_answered(result),
+            Input::ServicesListed(result) => self.services_read(result),
+            Input::RivalsFound(found) => self.rivals_found(found),
+            Input::Stopping => self.stop(),
             Input::Written { id, result } => self.written(id, result),
         }
     }
@@ -99,7 +120,16 @@ impl Core {
                     self.queue.changed.insert(key);
                 }
                 Retry::Pool(pool) => self.pools.changed(pool),
+                Retry::Announced(key) => {
+                    if let Some(entry) = self.services.get_mut(&key) {
+                        entry.announcing = None;
+                    }
+                    self.queue.changed.insert(key);
+                }
             }
+        }
+        if let Gate::Rivals(rivals) = &mut self.gate {
+            rivals.handle_timeout(clock.now);
         }
         self.configuration.handle_timeout(clock);
     }
@@ -118,13 +148,21 @@ impl Core {
 
     /// When to call [`Core::handle_timeout`] at the latest.
     pub fn next_deadline(&self) -> Option<Time> {
-        let deadlines = [self.queue.next_deadline(), self.configuration.next_deadline()];
+        let deadlines =
+            [self.queue.next_deadline(), self.configuration.next_deadline(), self.gate.next_deadline()];
         deadlines.into_iter().flatten().min()
     }
 
     /// Does one piece of what is left to do; false if nothing is.
     fn work(&mut self) -> bool {
-        if let Some(request) = self.configuration.next_request() {
+        // Keeping the Lease comes first.
+        if self.ask(false) {
+            return true;
+        }
+        if self.configuration.has_request()
+            && self.may_write()
+            && let Some(request) = self.configuration.next_request(self.clock)
+        {
             self.send(Target::State, request);
             return true;
         }
@@ -132,13 +170,19 @@ impl Core {
             return true;
         }
         if !self.services_listed {
-            return false;
+            return self.ask(true);
         }
         if let Some(config) = self.configuration.take_new() {
             self.install(&config);
             return true;
         }
-        self.settle_changed() || self.decide_next() || self.show_next_pool()
+        if self.settle_changed() || (self.may_decide() && self.decide_next()) {
+            return true;
+        }
+        if self.may_decide() {
+            self.pools.resume();
+        }
+        self.show_next_pool() || self.ask(true)
     }
 
     fn show_next_pool(&mut self) -> bool {
@@ -146,13 +190,19 @@ impl Core {
         let Some(pool) = self.pools.next() else { return false };
         let counters = allocator.counters(pool.as_str());
         self.effects.extend(self.pools.show(&pool, counters));
-        if let Some(counters) = counters
-            && let Some(object) = self.configuration.pool(pool.as_str())
-        {
-            match self.pools.look(self.clock.now, object, counters) {
-                Verdict::Fine => {}
-                Verdict::Later(at) => self.queue.retry(at, Retry::Pool(pool)),
-                Verdict::Write(request) => self.send(Target::Pool(pool), request),
+        let Some(counters) = counters else { return true };
+        let Some(object) = self.configuration.pool(pool.as_str()) else { return true };
+        match self.pools.due(self.clock.now, object, counters) {
+            Due::Never => {}
+            Due::At(at) => self.queue.retry(at, Retry::Pool(pool)),
+            Due::Now => {
+                // Asked only now: it may make somebody look for rivals.
+                if !self.may_write() {
+                    self.pools.bar(pool);
+                } else if let Some(object) = self.configuration.pool(pool.as_str()) {
+                    let request = self.pools.write(self.clock.now, object, counters);
+                    self.send(Target::Pool(pool), request);
+                }
             }
         }
         true
@@ -167,7 +217,9 @@ impl Core {
 
     fn written(&mut self, id: WriteId, result: WriteResult) {
         match self.writes.remove(&id) {
-            Some(Target::Service { key, uid }) => self.service_written(&key, uid.as_deref(), result),
+            Some(Target::Service { key, intent, addresses }) => {
+                self.service_written(&key, &intent, addresses, result);
+            }
             Some(Target::Pool(pool)) => self.pool_written(pool, result),
             Some(Target::State) => self.configuration.state_written(self.clock, result),
             None => tracing::error!(bug = true, id = id.0, "result of a write that nobody asked for"),
@@ -190,7 +242,7 @@ impl Core {
                 } else {
                     tracing::error!(controller = "PoolStatusReconciler", %pool, %error, "failed to write pool status");
                 }
-                if let Some(at) = self.pools.failed(self.clock.now, &pool) {
+                if let Some(at) = self.pools.failed(self.clock.now, &pool, &error) {
                     self.queue.retry(at, Retry::Pool(pool));
                 }
             }

@@ -40,6 +40,12 @@ pub(crate) struct Entry {
     pub(crate) contest: Contest<Stored>,
     /// What was told.
     pub(crate) story: Story,
+    /// Whether conditions are written at all.
+    conditions: bool,
+    /// Until when a change of who announces it waits for further ones.
+    pub(crate) announcing: Option<Time>,
+    /// Who announces it has changed, so that it has to be said even where nothing was said before.
+    pub(crate) insists: bool,
     /// Its place among those who wait for an address.
     pub(crate) waiting: Option<Ticket>,
 }
@@ -57,6 +63,9 @@ impl Entry {
             backoff: Backoff::default(),
             contest: Contest::default(),
             story: Story::default(),
+            conditions: settings.conditions,
+            announcing: None,
+            insists: false,
             waiting: None,
             object: Service::default(),
         };
@@ -90,7 +99,7 @@ impl Entry {
 
     /// What the controller's writes are compared with.
     pub(crate) fn stored(&self) -> Stored {
-        service::stored(&self.object)
+        service::stored(&self.object, self.conditions)
     }
 
     /// When it may be decided again, if that is not now.

@@ -114,19 +114,14 @@ impl Ledger {
         });
     }
 
-    /// A Service is of this version now. Intents for other ones are void.
-    pub(crate) fn seen(&mut self, uid: &str, version: &str) {
-        self.change(uid, |open| open.intent.version == version);
+    /// A Service is of this version now: intents for other ones are void. Whether there was any.
+    pub(crate) fn seen(&mut self, uid: &str, version: &str) -> bool {
+        self.change(uid, |open| open.intent.version == version)
     }
 
     /// A Service is gone.
     pub(crate) fn gone(&mut self, uid: &str) {
         self.change(uid, |_| false);
-    }
-
-    /// Forgets everything.
-    pub(crate) fn clear(&mut self) {
-        *self = Self::default();
     }
 
     /// The addresses that have to stay reserved for a Service because a write may still arrive.
@@ -160,18 +155,15 @@ impl Ledger {
         list.push(open);
     }
 
-    fn change(&mut self, uid: &str, keep: impl FnMut(&mut Open) -> bool) {
-        let Some(list) = self.open.get_mut(uid) else { return };
-        let gone: usize = list.extract_if(.., negate(keep)).map(|open| open.intent.size()).sum();
+    fn change(&mut self, uid: &str, mut keep: impl FnMut(&mut Open) -> bool) -> bool {
+        let Some(list) = self.open.get_mut(uid) else { return false };
+        let gone: usize = list.extract_if(.., |open| !keep(open)).map(|open| open.intent.size()).sum();
         self.size -= gone;
         if list.is_empty() {
             self.open.remove(uid);
         }
+        gone > 0
     }
-}
-
-fn negate(mut keep: impl FnMut(&mut Open) -> bool) -> impl FnMut(&mut Open) -> bool {
-    move |open| !keep(open)
 }
 
 #[cfg(test)]

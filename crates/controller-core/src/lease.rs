@@ -27,12 +27,14 @@ pub(crate) fn version(lease: &Lease) -> &str {
     lease.metadata.resource_version.as_deref().unwrap_or_default()
 }
 
+/// What the holder may have sent, as it stands there.
+pub(crate) fn intents_text(lease: &Lease) -> Option<String> {
+    lease.metadata.annotations.as_ref()?.get(INTENTS).cloned()
+}
+
 /// What the holder may have sent.
 pub(crate) fn intents(lease: &Lease) -> Result<Vec<Intent>, serde_json::Error> {
-    match lease.metadata.annotations.as_ref().and_then(|notes| notes.get(INTENTS)) {
-        Some(text) => intents::decode(text),
-        None => Ok(vec![]),
-    }
+    intents_text(lease).map_or(Ok(vec![]), |text| intents::decode(&text))
 }
 
 /// The first version of the Lease.

@@ -10,23 +10,27 @@
 //! - Nothing is written that is stored already, no fact is told twice, and a failing write of one object delays
 //!   nothing but that object.
 
+mod announced;
 mod backoff;
+mod conditions;
 mod configuration;
 mod contest;
 mod core;
+mod decisions;
 mod entry;
-#[allow(dead_code)] // wired with the state machines that follow
 mod intents;
 mod io;
-#[allow(dead_code)] // wired with the state machines that follow
+mod leadership;
 mod lease;
+mod outbox;
 mod pool_status;
 mod queue;
-#[allow(dead_code)] // wired with the state machines that follow
+mod replicas;
 mod rivals;
 mod service;
 mod services;
 mod story;
+mod telling;
 mod version;
 mod waiting;
 

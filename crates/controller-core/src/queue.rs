@@ -28,6 +28,8 @@ pub(crate) enum Retry {
     Service(ServiceKey),
     /// A pool's status.
     Pool(PoolName),
+    /// Who announces a Service is to be written now.
+    Announced(ServiceKey),
 }
 
 impl Queue {

@@ -6,8 +6,11 @@ use std::collections::BTreeMap;
 use ferrolb_api::annotations::{self, ADDRESS_POOL, ALLOW_SHARED_IP, LOAD_BALANCER_IPS};
 use ferrolb_ipam::{Claim, Decision, IpFamilyPolicy, Keys, PoolMark, Port, Protocol, requested_ips};
 use ferrolb_net_types::{IpFamily, ServiceKey, parse_ip};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, LoadBalancerStatus, Service, ServiceSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ManagedFieldsEntry};
+
+use crate::conditions;
 
 /// The key of a Service object.
 pub(crate) fn key(service: &Service) -> ServiceKey {
@@ -71,11 +74,38 @@ pub(crate) fn pool_annotation(service: &Service) -> Option<&str> {
 }
 
 /// What of a Service's object the controller writes.
-pub(crate) type Stored = (Vec<LoadBalancerIngress>, Option<String>);
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Stored {
+    ingress: Vec<LoadBalancerIngress>,
+    pool: Option<String>,
+    conditions: Vec<(String, String, String, String)>,
+}
 
-/// What a Service's object holds of what the controller writes.
-pub(crate) fn stored(service: &Service) -> Stored {
-    (ingress(service).to_vec(), pool_annotation(service).map(str::to_owned))
+/// What a Service's object holds of what the controller writes, which includes `conditions` or does not.
+pub(crate) fn stored(service: &Service, conditions: bool) -> Stored {
+    Stored {
+        ingress: ingress(service).to_vec(),
+        pool: pool_annotation(service).map(str::to_owned),
+        conditions: if conditions { conditions::own(self::conditions(service)) } else { vec![] },
+    }
+}
+
+/// The conditions of a Service.
+pub(crate) fn conditions(service: &Service) -> &[Condition] {
+    service.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default()
+}
+
+/// The Service with these conditions.
+pub(crate) fn with_conditions(service: &Service, conditions: Vec<Condition>) -> Service {
+    let mut service = service.clone();
+    service.status.get_or_insert_default().conditions = (!conditions.is_empty()).then_some(conditions);
+    service
+}
+
+/// Changes nothing but the time of our condition; whether that is a change.
+pub(crate) fn touch(service: &mut Service, wall: Timestamp) -> bool {
+    let conditions = service.status.as_mut().and_then(|status| status.conditions.as_deref_mut());
+    conditions.is_some_and(|conditions| conditions::touched(conditions, wall))
 }
 
 /// The Service as a decision wants it stored; `None` if it is stored so already.

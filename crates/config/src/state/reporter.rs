@@ -120,6 +120,20 @@ impl Reporter {
         self.request.take()
     }
 
+    /// Whether [`poll`](Self::poll) has something to give.
+    pub const fn has_request(&self) -> bool {
+        self.request.is_some()
+    }
+
+    /// Decides anew what was decided and not taken yet, for somebody who may not always write: the object may have
+    /// changed since.
+    pub fn reconsider(&mut self, clock: Clock) {
+        if self.request.take().is_some() {
+            self.under_way = None;
+            self.advance(clock);
+        }
+    }
+
     /// When to call [`handle_timeout`](Self::handle_timeout).
     pub fn next_deadline(&self) -> Option<Time> {
         self.retry_at

@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Whether this controller decides and writes at the moment, where there may be others.
+//!
+//! With a Lease only its holder decides, and only after it has read every Service anew; without one, nobody does while
+//! another controller's Pod is there. Everybody else listens, so that it can take over at once.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use ferrolb_api::event::{Event, EventKind, ObjectRef};
+use ferrolb_api::request::WriteError;
+use ferrolb_net_types::{ServiceKey, Time};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Service;
+
+use crate::core::Core;
+use crate::intents::Intent;
+use crate::io::{Effect, Neighbours, Replicas, Settings};
+use crate::leadership::{Leadership, Turn};
+use crate::outbox::{Outbox, Pending};
+use crate::rivals::{Finding, Rivals};
+
+/// How this controller keeps out of the way of others.
+#[derive(Debug)]
+pub(crate) enum Gate {
+    /// There are none.
+    Alone,
+    /// It looks for them.
+    Rivals(Rivals),
+    /// One holds the Lease.
+    Lease(Box<Leased>),
+}
+
+/// What there is to know about the Lease, and about what depends on it.
+#[derive(Debug)]
+pub(crate) struct Leased {
+    leadership: Leadership,
+    outbox: Outbox,
+    reading: Reading,
+    /// A reading has not been answered yet; perhaps one that does not count any more.
+    unanswered: bool,
+}
+
+/// Reading all Services anew, once after each time that the Lease was taken and whenever the watch starts over.
+#[derive(Debug)]
+enum Reading {
+    /// Not needed, or done.
+    Done,
+    /// Needed.
+    Wanted,
+    /// Needed, but it just failed.
+    Later(Time),
+    /// Under way.
+    UnderWay {
+        /// Uids of Services that have gone since it began: they may still be in it.
+        gone: BTreeSet<String>,
+        /// What is known has started over meanwhile: this reading is not enough.
+        again: bool,
+    },
+}
+
+/// The pause after a reading that failed.
+const READ_AGAIN: Duration = Duration::from_millis(500);
+
+impl Gate {
+    pub(crate) fn new(now: Time, settings: &Settings) -> Self {
+        match &settings.replicas {
+            Replicas::Alone => Self::Alone,
+            Replicas::Rivals => Self::Rivals(Rivals::new(&settings.pod_uid)),
+            Replicas::Lease { identity } => Self::Lease(Box::new(Leased {
+                leadership: Leadership::new(now, &settings.namespace, identity),
+                outbox: Outbox::default(),
+                reading: Reading::Done,
+                unanswered: false,
+            })),
+        }
+    }
+
+    pub(crate) fn next_deadline(&self) -> Option<Time> {
+        match self {
+            Self::Alone => None,
+            Self::Rivals(rivals) => rivals.next_deadline(),
+            Self::Lease(leased) => {
+                let reading = match leased.reading {
+                    Reading::Later(at) if leased.leadership.leads() && !leased.unanswered => Some(at),
+                    _ => None,
+                };
+                [leased.leadership.next_deadline(), reading].into_iter().flatten().min()
+            }
+        }
+    }
+}
+
+impl Core {
+    /// Whether the process may end as far as the core is concerned: after [`Input::Stopping`](crate::Input::Stopping)
+    /// it says so when the Lease is given up. Nothing breaks if nobody waits for it.
+    pub fn is_stopped(&self) -> bool {
+        match &self.gate {
+            Gate::Lease(leased) => leased.leadership.is_gone(),
+            Gate::Alone | Gate::Rivals(_) => self.stopping,
+        }
+    }
+
+    /// Whether Services are decided at the moment.
+    pub(crate) fn may_decide(&self) -> bool {
+        !self.stopping
+            && match &self.gate {
+                Gate::Alone => true,
+                Gate::Rivals(rivals) => rivals.may_decide(),
+                Gate::Lease(leased) => leased.is_in_charge(self.clock.now),
+            }
+    }
+
+    /// Whether something may be written at the moment. If not, it is seen to that it may be soon.
+    pub(crate) fn may_write(&mut self) -> bool {
+        if self.stopping {
+            return false;
+        }
+        match &mut self.gate {
+            Gate::Alone => true,
+            Gate::Rivals(rivals) => {
+                rivals.want();
+                rivals.is_clear()
+            }
+            Gate::Lease(leased) => leased.is_in_charge(self.clock.now),
+        }
+    }
+
+    /// Sends a write as soon as it may be sent.
+    pub(crate) fn submit(&mut self, pending: Pending) {
+        match &mut self.gate {
+            Gate::Lease(leased) if pending.addresses && !self.ledger.contains(&pending.intent) => {
+                leased.outbox.add(pending);
+            }
+            _ => self.release(pending),
+        }
+    }
+
+    /// Asks for what has to be asked for in time; true if it did.
+    pub(crate) fn ask(&mut self, idle: bool) -> bool {
+        match &mut self.gate {
+            Gate::Alone => false,
+            Gate::Rivals(rivals) => {
+                let wanted = rivals.take_request();
+                if wanted {
+                    self.effects.push_back(Effect::FindRivals);
+                } else if idle {
+                    rivals.done();
+                }
+                wanted
+            }
+            Gate::Lease(leased) => {
+                let (outbox, ledger) = (&mut leased.outbox, &self.ledger);
+                // Intents are committed when everything is decided that can be, so that they are many at once.
+                let urgent = idle && leased.leadership.can_commit() && outbox.is_urgent(ledger);
+                let request = leased.leadership.poll(self.clock, urgent, || outbox.commit(ledger));
+                let asks = request.is_some();
+                self.effects.extend(request.map(Effect::Lease));
+                let may_read = leased.leadership.leads() && self.services_listed && !leased.unanswered;
+                if may_read && leased.reading.begin(self.clock.now) {
+                    leased.unanswered = true;
+                    self.effects.push_back(Effect::ListServices);
+                    return true;
+                }
+                asks
+            }
+        }
+    }
+
+    /// Takes note of what somebody saw who looked for rivals.
+    pub(crate) fn rivals_found(&mut self, found: Result<Neighbours, WriteError>) {
+        let Gate::Rivals(rivals) = &mut self.gate else { return };
+        if let Finding::GoOn(Some(text)) = rivals.found(self.clock.now, found) {
+            tracing::warn!(op = "findRivals", "{text}");
+            let regarding = ObjectRef {
+                api_version: "v1".to_owned(),
+                kind: "Pod".to_owned(),
+                namespace: self.settings.namespace.clone(),
+                name: self.settings.pod_name.clone(),
+                uid: self.settings.pod_uid.clone(),
+                resource_version: String::new(),
+            };
+            let (kind, reason) = (EventKind::Warning, "OtherController");
+            self.effects.push_back(Effect::Event(Event { regarding, kind, reason, message: text }));
+        }
+    }
+
+    /// Takes note of how a request about the Lease ended.
+    pub(crate) fn lease_answered(&mut self, result: Result<Box<Lease>, WriteError>) {
+        let Gate::Lease(leased) = &mut self.gate else { return };
+        match leased.leadership.answered(self.clock.now, result) {
+            Turn::None => {}
+            Turn::NotCommitted => leased.outbox.not_committed(),
+            Turn::Committed => {
+                for pending in leased.outbox.committed() {
+                    self.release(pending);
+                }
+            }
+            Turn::Acquired(inherited) => {
+                tracing::info!(op = "lease", intents = inherited.len(), "this controller leads now");
+                leased.outbox.inherited = inherited;
+                leased.reading = Reading::Wanted;
+                self.effects.push_back(Effect::Leads(true));
+            }
+            Turn::Lost => {
+                tracing::warn!(op = "lease", "another controller leads, or may: this one stops to decide");
+                leased.reading = Reading::Done;
+                leased.outbox.inherited.clear();
+                self.effects.push_back(Effect::Leads(false));
+                self.withdraw();
+            }
+        }
+    }
+
+    /// The process is about to end.
+    pub(crate) fn stop(&mut self) {
+        self.stopping = true;
+        self.withdraw();
+        if let Gate::Lease(leased) = &mut self.gate {
+            leased.leadership.leave();
+        }
+    }
+
+    /// Takes back every decision that is not committed.
+    fn withdraw(&mut self) {
+        let Gate::Lease(leased) = &mut self.gate else { return };
+        for pending in leased.outbox.withdraw() {
+            let uid = self.services.get(&pending.key).and_then(|entry| entry.object.metadata.uid.as_deref());
+            if uid.unwrap_or_default() == pending.intent.uid {
+                self.take_back(&pending.key, pending.told);
+            }
+        }
+    }
+
+    /// The watch of Services starts over: a list that is older than what is known may just have been taken for true.
+    pub(crate) fn services_start_over(&mut self) {
+        if let Gate::Lease(leased) = &mut self.gate
+            && leased.leadership.leads()
+        {
+            leased.reading.start_over();
+        }
+    }
+
+    /// A Service is gone.
+    pub(crate) fn note_gone(&mut self, uid: &str) {
+        self.ledger.gone(uid);
+        if let Gate::Lease(leased) = &mut self.gate
+            && let Reading::UnderWay { gone, .. } = &mut leased.reading
+        {
+            gone.insert(uid.to_owned());
+        }
+    }
+
+    /// Takes note of all Services, as they were some time after the Lease was taken.
+    pub(crate) fn services_read(&mut self, result: Result<Vec<Service>, WriteError>) {
+        let Gate::Lease(leased) = &mut self.gate else { return };
+        leased.unanswered = false;
+        // One that began before the Lease was lost and taken again tells nothing.
+        if !matches!(leased.reading, Reading::UnderWay { .. }) {
+            return;
+        }
+        let Reading::UnderWay { gone, again } = std::mem::replace(&mut leased.reading, Reading::Done) else {
+            return;
+        };
+        let services = match result {
+            Ok(services) => services,
+            Err(error) => {
+                tracing::warn!(op = "lease", %error, "the Services cannot be read, trying again");
+                leased.reading = Reading::Later(self.clock.now + READ_AGAIN);
+                return;
+            }
+        };
+        for service in services {
+            if !service.metadata.uid.as_ref().is_some_and(|uid| gone.contains(uid)) {
+                self.service_applied(service);
+            }
+        }
+        let Gate::Lease(leased) = &mut self.gate else { return };
+        if again {
+            leased.reading = Reading::Wanted;
+            return;
+        }
+        let inherited = std::mem::take(&mut leased.outbox.inherited);
+        self.inherit(inherited);
+        if let Some(config) = self.configuration.current() {
+            self.install(&config);
+        }
+    }
+
+    /// Takes over what may still arrive: intents for the very versions that the Services have.
+    fn inherit(&mut self, intents: Vec<Intent>) {
+        if intents.is_empty() {
+            return;
+        }
+        let uids = self.services.iter().filter_map(|(key, entry)| {
+            let metadata = &entry.object.metadata;
+            Some((metadata.uid.as_deref()?, (key, metadata.resource_version.as_deref().unwrap_or_default())))
+        });
+        let uids: BTreeMap<&str, (&ServiceKey, &str)> = uids.collect();
+        for intent in intents {
+            if let Some((key, version)) = uids.get(intent.uid.as_str())
+                && *version == intent.version
+                && !intent.addresses.is_empty()
+            {
+                self.ledger.inherit(key, intent);
+            }
+        }
+    }
+}
+
+impl Leased {
+    /// Whether this controller leads, has read everything, and sees no sign that it leads no more.
+    fn is_in_charge(&self, now: Time) -> bool {
+        self.leadership.is_fresh(now) && matches!(self.reading, Reading::Done)
+    }
+}
+
+impl Reading {
+    /// Whether it begins now.
+    fn begin(&mut self, now: Time) -> bool {
+        let due = match self {
+            Self::Wanted => true,
+            Self::Later(at) => *at <= now,
+            Self::Done | Self::UnderWay { .. } => false,
+        };
+        if due {
+            *self = Self::UnderWay { gone: BTreeSet::new(), again: false };
+        }
+        due
+    }
+
+    fn start_over(&mut self) {
+        match self {
+            Self::Done => *self = Self::Wanted,
+            Self::UnderWay { again, .. } => *again = true,
+            Self::Wanted | Self::Later(_) => {}
+        }
+    }
+}

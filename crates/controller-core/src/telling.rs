@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What is to be told of a decision, in events and in the log, at the moment when it counts.
+
+use ferrolb_api::event::Event;
+use ferrolb_ipam::{Cleared, Notice};
+use ferrolb_net_types::ServiceKey;
+
+/// Events and log lines of one decision.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Telling {
+    /// In order.
+    pub(crate) events: Vec<Event>,
+    /// In order.
+    pub(crate) lines: Vec<Line>,
+}
+
+/// A line of the log.
+#[derive(Clone, Debug)]
+pub(crate) enum Line {
+    /// A fact that an event carries too.
+    Notice(Notice),
+    /// A deprecated annotation is in use.
+    Deprecated(String),
+    /// Somebody keeps changing the status.
+    Contested(String),
+    /// The addresses could not stay.
+    Cleared(Cleared),
+}
+
+impl Telling {
+    /// Whether there is nothing to tell.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.events.is_empty() && self.lines.is_empty()
+    }
+
+    /// Writes the lines of a Service to the log.
+    pub(crate) fn log(&self, key: &ServiceKey) {
+        for line in &self.lines {
+            match line {
+                Line::Notice(notice) => log_notice(key, notice),
+                Line::Deprecated(annotation) => tracing::warn!(
+                    event = "deprecatedAnnotation",
+                    annotation,
+                    service = %key,
+                    "The used annotation is deprecated. Support might get removed in future versions"
+                ),
+                Line::Contested(writer) => tracing::warn!(
+                    op = "updateServiceStatus",
+                    service = %key,
+                    writer,
+                    "status is contested"
+                ),
+                Line::Cleared(cleared) => log_cleared(key, cleared),
+            }
+        }
+    }
+}
+
+fn log_cleared(key: &ServiceKey, cleared: &Cleared) {
+    match cleared {
+        Cleared::Refused(error) => tracing::info!(
+            event = "clearAssignment",
+            service = %key,
+            %error,
+            "current IP not allowed by config, clearing"
+        ),
+        other => tracing::info!(event = "clearAssignment", service = %key, reason = reason(other)),
+    }
+}
+
+fn log_notice(key: &ServiceKey, notice: &Notice) {
+    match notice {
+        Notice::Assigned(ips) => tracing::info!(
+            event = "ipAllocated",
+            service = %key,
+            ip = ?ips,
+            "IP address assigned by controller"
+        ),
+        Notice::AssignedAdditional(ip) => tracing::info!(
+            event = "ipAllocated",
+            service = %key,
+            %ip,
+            "Additional IP address assigned by controller"
+        ),
+        Notice::NotAllocated { why, .. } => {
+            tracing::error!(op = "allocateIPs", service = %key, error = %why, "IP allocation failed");
+        }
+        Notice::NoAdditional(why) => {
+            tracing::info!(event = "tryAssignAdditionalIP", service = %key, error = %why);
+        }
+        Notice::InvalidRequest(why) => {
+            tracing::error!(event = "loadbalancerIP", service = %key, error = %why);
+        }
+        // What was cleared is logged with its reason.
+        Notice::Cleared { .. }
+        | Notice::NotEnoughClusterIps(_)
+        | Notice::HeldWithoutFamily { .. }
+        | Notice::ClusterIpsWithoutFamily { .. } => {}
+    }
+}
+
+const fn reason(cleared: &Cleared) -> &'static str {
+    match cleared {
+        Cleared::NotLoadBalancer => "notLoadBalancer",
+        Cleared::NoPools => "noConfig",
+        Cleared::NoClusterIps => "noClusterIPs",
+        Cleared::NotEnoughClusterIps => "requires dual stack but clusterips are not dual stack",
+        Cleared::HeldWithoutFamily => "nolbIPsIPFamily",
+        Cleared::ClusterIpsWithoutFamily => "noclusterIPsIPFamily",
+        Cleared::OtherFamilies | Cleared::NotExtensible => "differentIPFamily",
+        Cleared::Refused(_) => "notAllowedByConfig",
+        Cleared::OtherPoolRequested => "differentPoolRequested",
+        Cleared::OtherAddressesRequested => "differentIPRequested",
+    }
+}
