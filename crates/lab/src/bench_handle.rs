@@ -165,6 +165,9 @@ impl Bench {
     /// # Errors
     /// Not within `limit`.
     pub async fn daemons_started(&self, limit: Duration) -> Result<()> {
+        let deployments = Api::<Deployment>::namespaced(self.client().clone(), SYSTEM);
+        let deployment = deployments.get(Daemon::Controller.name()).await?;
+        let controllers = usize::try_from(deployment.spec.and_then(|spec| spec.replicas).unwrap_or(1))?;
         let api = Api::<Pod>::namespaced(self.client().clone(), SYSTEM);
         let started = wait::all(&api, |pods| {
             let running = |daemon: Daemon| {
@@ -173,7 +176,7 @@ impl Bench {
                     .filter(|pod| is_running(pod))
                     .count()
             };
-            running(Daemon::Controller) == 1 && running(Daemon::Speaker) == Host::NODES.len()
+            running(Daemon::Controller) == controllers && running(Daemon::Speaker) == Host::NODES.len()
         });
         let started = tokio::time::timeout(limit, started);
         self.progress

@@ -51,4 +51,5 @@ pub use launch::Outcome;
 pub use ledger::Taken;
 pub use pod::Seen;
 pub use progress::{Line, Progress};
+pub use seed::Manifests;
 pub use stage::{Interrupted, Options, play};

@@ -13,14 +13,45 @@ pub(crate) const CLUSTER: &str = include_str!("../manifests/cluster.yaml");
 /// The daemons' namespace: service accounts, rights, configuration, workloads.
 pub(crate) const METALLB: &str = include_str!("../manifests/metallb.yaml");
 
-/// Kinds that start processes; the rest of [`METALLB`] is there from the beginning.
+/// Kinds that start processes; the rest of an installation is there from the beginning.
 const WORKLOADS: [&str; 2] = ["Deployment", "DaemonSet"];
 
-/// Puts [`CLUSTER`], the statuses of the nodes, and all of [`METALLB`] but the workloads into the cluster.
+/// The installation by which the daemons come into the cluster.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
+pub enum Manifests {
+    /// MetalLB v0.16.1's objects and rights, with the images changed.
+    #[default]
+    Metallb,
+    /// What `ferrolb manifests` prints, as it is.
+    Ferrolb,
+    /// None: the cluster is empty, whoever plays brings one.
+    #[value(skip)]
+    None,
+}
+
+impl Manifests {
+    /// Its objects, definitions aside.
+    ///
+    /// # Errors
+    /// They are not YAML, which a test rules out.
+    pub(crate) fn documents(self) -> Result<Vec<Value>> {
+        match self {
+            Self::Metallb => documents(METALLB),
+            Self::Ferrolb => {
+                let mut all = ferrolb_manifests::Installation::default().documents()?;
+                all.retain(|document| document["kind"] != "CustomResourceDefinition");
+                Ok(all)
+            }
+            Self::None => Ok(Vec::new()),
+        }
+    }
+}
+
+/// Puts [`CLUSTER`], the statuses of the nodes, and all of an installation but the workloads into the cluster.
 ///
 /// # Errors
 /// The API refuses an object: its message, with the object's name.
-pub(crate) async fn cluster(client: &Client, crds: bool) -> Result<()> {
+pub(crate) async fn cluster(client: &Client, crds: bool, manifests: Manifests) -> Result<()> {
     for document in documents(CLUSTER)? {
         put(client, &document).await?;
     }
@@ -33,18 +64,18 @@ pub(crate) async fn cluster(client: &Client, crds: bool) -> Result<()> {
             put(client, &definition).await?;
         }
     }
-    for document in documents(METALLB)?.iter().filter(|document| !is_workload(document)) {
+    for document in manifests.documents()?.iter().filter(|document| !is_workload(document)) {
         put(client, document).await?;
     }
     Ok(())
 }
 
-/// Puts the workloads of [`METALLB`] into the cluster: the daemons start.
+/// Puts the workloads of an installation into the cluster: the daemons start.
 ///
 /// # Errors
 /// As [`cluster`].
-pub(crate) async fn daemons(client: &Client) -> Result<()> {
-    for document in documents(METALLB)?.iter().filter(|document| is_workload(document)) {
+pub(crate) async fn daemons(client: &Client, manifests: Manifests) -> Result<()> {
+    for document in manifests.documents()?.iter().filter(|document| is_workload(document)) {
         put(client, document).await?;
     }
     Ok(())
@@ -194,9 +225,14 @@ mod tests {
 
     #[test]
     fn every_document_has_a_kind_and_a_name_and_roles_belong_to_accounts_that_exist() {
-        let all: Vec<Value> =
-            [CLUSTER, METALLB].into_iter().flat_map(|text| documents(text).unwrap()).collect();
-        for document in &all {
+        for manifests in [Manifests::Metallb, Manifests::Ferrolb] {
+            let own = manifests.documents().unwrap();
+            is_complete(&documents(CLUSTER).unwrap().into_iter().chain(own).collect::<Vec<_>>());
+        }
+    }
+
+    fn is_complete(all: &[Value]) {
+        for document in all {
             let object: DynamicObject = serde_json::from_value(document.clone()).unwrap();
             assert!(object.types.is_some() && object.metadata.name.is_some(), "{document}");
         }

@@ -24,6 +24,7 @@ use crate::bench_handle::Bench;
 use crate::host::{Host, LabName};
 use crate::ledger::Ledger;
 use crate::progress::Progress;
+use crate::seed::Manifests;
 use crate::topology::Topology;
 use crate::view::View;
 use crate::{endpoints, kube_proxy, kubelet, seed, tools, workloads};
@@ -40,6 +41,8 @@ pub struct Options {
     /// Whether the daemons run. With the definitions the story begins when they are ready, without when their
     /// processes run: they are not ready before they know every kind.
     pub daemons: bool,
+    /// How the daemons are installed.
+    pub manifests: Manifests,
     /// Whether Services of every namespace get EndpointSlices and are forwarded to their Pods. Without, those of the
     /// daemons' namespace alone: for measurements with so many Services that the stand-ins' work would be measured.
     pub traffic: bool,
@@ -54,6 +57,7 @@ impl Default for Options {
             api: ApiSource::default(),
             crds: true,
             daemons: true,
+            manifests: Manifests::default(),
             traffic: true,
             progress: Progress::stderr(),
         }
@@ -112,7 +116,7 @@ fn stage<T, F: AsyncFnOnce(&Bench) -> Result<T>>(
             let client = api_server::client(&ledger.kubeconfig()).await?;
             let bench = Bench::new(Arc::clone(ledger), topology.clone(), client, options.progress.clone());
             if options.daemons {
-                seed::daemons(bench.client()).await?;
+                seed::daemons(bench.client(), options.manifests).await?;
                 if options.crds {
                     bench.daemons_ready(DAEMONS_WITHIN).await?;
                 } else {
@@ -220,7 +224,9 @@ async fn begin(
     progress.step("starting the API server");
     let api = ApiServer::start(&options.api, ledger, topology, home, progress).await?;
     progress.step("filling the cluster: nodes, rights, stand-ins for kubelet, kube-proxy and controllers");
-    progress.during("filling the cluster", seed::cluster(&api.client, options.crds)).await?;
+    progress
+        .during("filling the cluster", seed::cluster(&api.client, options.crds, options.manifests))
+        .await?;
     kube_proxy::prepare(topology).await?;
     let view = progress.during("first lists", View::start(&api.client, options.traffic, tasks)).await?;
     let context = kubelet::Context::new(view.clone(), Arc::clone(ledger), topology.clone(), api.ca.clone());

@@ -12,6 +12,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
+use clap::ValueEnum as _;
 use ferrolb_linux::process::Identity;
 use ferrolb_linux::{Namespace, netns};
 use nix::sys::signal::Signal;
@@ -22,6 +23,7 @@ use crate::host::{Host, LabName};
 use crate::launch;
 use crate::ledger::Ledger;
 use crate::progress::{Line, Progress};
+use crate::seed::Manifests;
 use crate::stage::{self, Interrupted, Options};
 use crate::{tools, topology};
 
@@ -37,6 +39,9 @@ pub struct SupervisorArgs {
     /// Use the API server of this kubeconfig instead of one of the bench's own.
     #[arg(long, conflicts_with = "api")]
     kubeconfig: Option<PathBuf>,
+    /// Whose manifests the daemons run by: MetalLB's with the images changed, or ferrolb's own.
+    #[arg(long, value_enum, default_value_t)]
+    manifests: Manifests,
     /// Build the bench without the daemons.
     #[arg(long)]
     no_daemons: bool,
@@ -80,6 +85,7 @@ impl SupervisorArgs {
             },
             crds: true,
             daemons: !self.no_daemons,
+            manifests: self.manifests,
             traffic: true,
             progress,
         }
@@ -96,6 +102,9 @@ impl SupervisorArgs {
             (Some(path), _) => words.extend(["--kubeconfig".to_owned(), path.display().to_string()]),
             (None, ApiKind::Kapi) => words.extend(["--api".to_owned(), "kapi".to_owned()]),
             (None, ApiKind::Fakekube) => {}
+        }
+        if let Some(value) = self.manifests.to_possible_value() {
+            words.extend(["--manifests".to_owned(), value.get_name().to_owned()]);
         }
         if self.no_daemons {
             words.push("--no-daemons".to_owned());

@@ -44,6 +44,7 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
         api: args.api.source(),
         crds: true,
         daemons: true,
+        manifests: crate::seed::Manifests::default(),
         traffic: args.subject != Subject::Address,
         progress: Progress::stderr(),
     };

@@ -106,8 +106,9 @@ pub(crate) fn only_container(pod: &Pod) -> Result<&Container> {
 
 /// Path of the binary in the image, and the words that come before the container's arguments.
 fn program_of(image: &str) -> Result<(&'static str, &'static [&'static str])> {
-    let name = image.split([':', '@']).next().unwrap_or_default();
-    match name {
+    let name = image.split('@').next().unwrap_or_default();
+    let name = name.strip_prefix("localhost/").unwrap_or(name);
+    match name.split(':').next().unwrap_or_default() {
         "ferrolb/speaker" => Ok(("/speaker", &[])),
         "ferrolb/controller" => Ok(("/controller", &[])),
         "ferrolb/hello" => Ok(("/hello", &["__pod"])),

@@ -12,6 +12,7 @@ use crate::api_server::ApiSource;
 use crate::cli::Output;
 use crate::host::LabName;
 use crate::progress::{Line, Progress};
+use crate::seed::Manifests;
 use crate::stage::{self, Options};
 use crate::supervisor::ApiKind;
 use crate::tools;
@@ -37,6 +38,9 @@ pub struct RunArgs {
     /// Play on the API server of this kubeconfig instead of one of the bench's own.
     #[arg(long, conflicts_with = "api")]
     kubeconfig: Option<PathBuf>,
+    /// Whose manifests the daemons run by: MetalLB's with the images changed, or ferrolb's own.
+    #[arg(long, value_enum, default_value_t)]
+    manifests: Manifests,
     /// Name of the lab.
     #[arg(long, default_value_t)]
     name: LabName,
@@ -60,6 +64,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         // The story applies them; until then the daemons wait for them.
         crds: false,
         daemons: true,
+        manifests: args.manifests,
         traffic: true,
         progress: progress(),
     };

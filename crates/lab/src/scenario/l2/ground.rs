@@ -7,7 +7,7 @@ use std::net::Ipv4Addr;
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::super::cluster::{ENDPOINT_SLICE, SERVICE, eventually, text};
+use super::super::cluster::{DEPLOYMENT, ENDPOINT_SLICE, SERVICE, eventually, text};
 use super::super::stage::{Running, SOON, Stage};
 use super::super::story::Seen;
 use super::super::wire;
@@ -21,19 +21,19 @@ pub(super) async fn chapter(stage: &mut Stage<'_>) {
     stage
         .step(
             "daemons",
-            "one controller (uid 65534, no capability) behind k8s-master-1, one speaker per node (uid 0, NET_RAW alone)",
+            "the controllers of the Deployment (uid 65534, no capability), one speaker per node (uid 0, NET_RAW alone)",
             daemons,
         )
         .await;
     stage
         .step(
             "webhook address",
-            "the cluster IP of metallb-webhook-service leads to the controller's Pod",
+            "the cluster IP of metallb-webhook-service leads to every controller's Pod",
             webhook_address,
         )
         .await;
     stage.step("sockets", "the ports that MetalLB's daemons listen on", sockets).await;
-    stage.step("health", "all four answer /healthz with 200", health).await;
+    stage.step("health", "all of them answer /healthz with 200", health).await;
 }
 
 async fn hosts(stage: &mut Stage<'_>) -> Seen {
@@ -68,7 +68,6 @@ async fn daemons(stage: &mut Stage<'_>) -> Seen {
         let (uid, capabilities) = match daemon.daemon {
             Daemon::Controller => {
                 controllers += 1;
-                ensure!(daemon.node == Host::Master1, "the controller is behind {}", daemon.node);
                 (65534, 0)
             }
             Daemon::Speaker => {
@@ -99,16 +98,28 @@ async fn daemons(stage: &mut Stage<'_>) -> Seen {
     }
     let kubeconfig = fs::read_to_string(stage.bench.kubeconfig())?;
     ensure!(kubeconfig.contains("https://"), "the API server is not reached by TLS");
-    ensure!(controllers == 1, "{controllers} controllers");
-    ensure!(speakers.len() == 3 && daemons.len() == 4, "speakers on {speakers:?}, {} daemons", daemons.len());
-    Ok("1 controller: uid 65534, no capability; 3 speakers: uid 0, NET_RAW; all with no_new_privs, a root file system and a token of their own".into())
+    let deployment = stage.cluster.read(DEPLOYMENT, SYSTEM, "controller").await?;
+    let wanted = deployment["spec"]["replicas"].as_u64().context("the Deployment does not say how many")?;
+    ensure!(controllers == wanted, "{controllers} controllers, not {wanted}");
+    ensure!(
+        speakers.len() == 3 && daemons.len() as u64 == wanted + 3,
+        "speakers on {speakers:?}, {} daemons",
+        daemons.len()
+    );
+    let plural = if wanted == 1 { "" } else { "s" };
+    Ok(format!(
+        "{wanted} controller{plural}: uid 65534, no capability; 3 speakers: uid 0, NET_RAW; all with no_new_privs, a root file system and a token of their own"
+    ))
 }
 
 async fn webhook_address(stage: &mut Stage<'_>) -> Seen {
     let service = stage.cluster.read(SERVICE, SYSTEM, "metallb-webhook-service").await?;
     let address: Ipv4Addr = text(&service, "/spec/clusterIP").parse().context("no cluster IP")?;
-    let controller =
-        stage.bench.controller().await?.address.context("the controller's Pod has no address")?;
+    let mut controllers = Vec::new();
+    for pod in stage.bench.pods(SYSTEM, Daemon::Controller.name()).await? {
+        controllers.push(pod.address.context("a controller's Pod has no address")?);
+    }
+    controllers.sort();
     eventually(SOON, async || {
         let slices = stage.cluster.list(ENDPOINT_SLICE, SYSTEM).await?;
         let endpoints = slices
@@ -117,18 +128,19 @@ async fn webhook_address(stage: &mut Stage<'_>) -> Seen {
                 text(slice, "/metadata/labels/kubernetes.io~1service-name") == "metallb-webhook-service"
             })
             .flat_map(|slice| slice["endpoints"].as_array().into_iter().flatten());
-        let addresses: Vec<&str> = endpoints.map(|endpoint| text(endpoint, "/addresses/0")).collect();
-        ensure!(
-            addresses == [controller.as_str()],
-            "it leads to {addresses:?}, the controller is {controller}"
-        );
+        let mut addresses: Vec<&str> = endpoints.map(|endpoint| text(endpoint, "/addresses/0")).collect();
+        addresses.sort_unstable();
+        ensure!(addresses == controllers, "it leads to {addresses:?}, the controllers are {controllers:?}");
         // A refusal comes from the Pod as well: it says that the way there is open.
         let reached = wire::reaches(stage.namespace(Host::Master1), (address, 443)).await?;
         ensure!(reached, "nothing answers at port 443 of the cluster IP");
         Ok(())
     })
     .await?;
-    Ok("port 443 of metallb-webhook-service reaches the controller's Pod".into())
+    Ok(match controllers.len() {
+        1 => "port 443 of metallb-webhook-service reaches the controller's Pod".to_owned(),
+        count => format!("port 443 of metallb-webhook-service reaches the Pods of {count} controllers"),
+    })
 }
 
 async fn sockets(stage: &mut Stage<'_>) -> Seen {
