@@ -90,8 +90,10 @@ mod tests {
         let metrics = Metrics::new().unwrap();
         let gauges = Gauges::register(&metrics).unwrap();
         let pool = PoolName::from("first");
-        let counters =
-            Counters { ipv4: Usage { capacity: 21, in_use: 2 }, ipv6: Usage { capacity: 4, in_use: 1 } };
+        let counters = Counters {
+            ipv4: Usage { capacity: 21, in_use: 2, withheld: 0 },
+            ipv6: Usage { capacity: 4, in_use: 1, withheld: 0 },
+        };
         let text = || String::from_utf8(metrics.text()).unwrap();
         gauges.set(&pool, Some(counters));
         for line in [

@@ -75,12 +75,14 @@ pub struct Usage {
     pub capacity: i64,
     /// Distinct addresses in use; one that several Services share counts once.
     pub in_use: i64,
+    /// Of those, the ones that the pool has to give no longer: held since before it began to avoid them.
+    pub withheld: i64,
 }
 
 impl Usage {
     /// Addresses still to give.
     pub fn available(self) -> i64 {
-        self.capacity.saturating_sub(self.in_use).max(0)
+        self.capacity.saturating_sub(self.in_use.saturating_sub(self.withheld)).max(0)
     }
 }
 
@@ -90,6 +92,7 @@ impl Counters {
         Usage {
             capacity: self.ipv4.capacity.saturating_add(self.ipv6.capacity),
             in_use: self.ipv4.in_use.saturating_add(self.ipv6.in_use),
+            withheld: self.ipv4.withheld.saturating_add(self.ipv6.withheld),
         }
     }
 }
@@ -101,6 +104,8 @@ struct Taken {
     ordinals: RangeSet,
     /// Distinct addresses, those without an ordinal included.
     count: i64,
+    /// Those without an ordinal.
+    withheld: i64,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -226,6 +231,7 @@ impl Allocator {
         let usage = |family| Usage {
             capacity: self.space.capacity(id, family),
             in_use: self.taken[id.0][index(family)].count,
+            withheld: self.taken[id.0][index(family)].withheld,
         };
         Some(Counters { ipv4: usage(IpFamily::V4), ipv6: usage(IpFamily::V6) })
     }
@@ -418,6 +424,8 @@ impl Allocator {
                 if !self.has_unused(place.pool, family) {
                     self.open_with_unused[index(family)].remove(&place.pool);
                 }
+            } else {
+                taken.withheld += 1;
             }
             self.changes.counters.insert(self.space.pool(place.pool).name.clone());
         }
@@ -461,6 +469,8 @@ impl Allocator {
             if self.space.open().contains(&place.pool) {
                 self.open_with_unused[index(family)].insert(place.pool);
             }
+        } else {
+            taken.withheld -= 1;
         }
         let heir = self.reserved_for.get(&ip).into_iter().flatten().find(|heir| *heir != service).cloned();
         if let Some(heir) = heir {

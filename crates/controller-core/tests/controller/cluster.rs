@@ -34,6 +34,8 @@ pub(crate) struct Cluster {
     /// Watch events are kept back while this is set.
     pub(crate) watches_lag: bool,
     lagging: VecDeque<Input>,
+    /// The API server has no IPv6: whoever would like two families gets one.
+    pub(crate) single_stack: bool,
     /// Decides the fate of a write; `None` lets it pass.
     pub(crate) fate: Fate,
     /// Somebody who answers every write of a Service before the writer hears how it ended.
@@ -43,6 +45,8 @@ pub(crate) struct Cluster {
     pub(crate) counters: BTreeMap<String, Counters>,
     pub(crate) configuration: Option<(bool, bool)>,
     pub(crate) reconciled: usize,
+    /// How many writes the API server itself refused.
+    pub(crate) refused: usize,
 }
 
 impl Cluster {
@@ -72,6 +76,7 @@ impl Cluster {
             inputs: VecDeque::new(),
             watches_lag: false,
             lagging: VecDeque::new(),
+            single_stack: false,
             fate: Box::new(|_| None),
             rival: None,
             events: vec![],
@@ -79,6 +84,7 @@ impl Cluster {
             counters: BTreeMap::new(),
             configuration: None,
             reconciled: 0,
+            refused: 0,
         };
         cluster.namespace(NS, json!({}));
         cluster
@@ -118,6 +124,17 @@ impl Cluster {
         let inputs: Vec<Input> = self.inputs.drain(..).collect();
         assert_eq!(inputs.len(), order.len());
         self.inputs.extend(order.iter().map(|&n| inputs[n].clone()));
+    }
+
+    /// Starts a controller to which Services are listed in this order.
+    pub(crate) fn start_with_services_in_order(&mut self, order: &[usize]) {
+        self.start();
+        for input in &mut self.inputs {
+            if let Input::Services(Change::Reset(services)) = input {
+                assert_eq!(services.len(), order.len());
+                *services = order.iter().map(|&n| services[n].clone()).collect();
+            }
+        }
     }
 
     /// Every watch lists anew.
@@ -193,6 +210,7 @@ impl Cluster {
                     Some(error) => Err(error),
                     None => self.execute(&request),
                 };
+                self.refused += usize::from(result.is_err());
                 if let Some(rival) = self.rival
                     && request.resource == Resource::Services
                     && result.is_ok()
@@ -362,9 +380,14 @@ impl Cluster {
                 spec.insert("ipFamilyPolicy".to_owned(), json!(policy));
                 cluster_ips = Some(match word {
                     "v6" => json!(["fd00:96::1"]),
+                    "prefer" if self.single_stack => json!(["10.96.0.1"]),
                     _ => json!(["10.96.0.1", "fd00:96::1"]),
                 });
-                let families = if word == "v6" { json!(["IPv6"]) } else { json!(["IPv4", "IPv6"]) };
+                let families = match (word, self.single_stack) {
+                    ("v6", _) => json!(["IPv6"]),
+                    ("prefer", true) => json!(["IPv4"]),
+                    _ => json!(["IPv4", "IPv6"]),
+                };
                 spec.insert("ipFamilies".to_owned(), families);
             }
         }

@@ -3,13 +3,13 @@
 
 #![allow(clippy::unwrap_used)] // helpers of tests, which the lint does not take for tests
 
+mod arrivals;
 mod cluster;
 mod failures;
 mod log;
 mod orders;
 mod pools;
 mod recorded;
-mod situations;
-mod stories;
+mod rows;
 mod waiting;
 mod writes;

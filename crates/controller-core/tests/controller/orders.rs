@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Laws: whatever happens in whichever order, nobody's address is given away, and the outcome is the same.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use ferrolb_api::request::{Resource, WriteError};
@@ -139,6 +139,30 @@ fn double_use(cluster: &Cluster) -> Vec<String> {
     found
 }
 
+/// ST-5: every pool whose status does not say what the Services' statuses come to.
+fn miscounted(cluster: &Cluster) -> Vec<String> {
+    let mut used: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for object in cluster.objects("services") {
+        let pool = object["metadata"]["annotations"]["metallb.io/ip-allocated-from-pool"].as_str();
+        for entry in object["status"]["loadBalancer"]["ingress"].as_array().into_iter().flatten() {
+            used.entry(pool.unwrap_or("none").to_owned()).or_default().insert(entry["ip"].to_string());
+        }
+    }
+    let mut found = Vec::new();
+    for pool in cluster.objects("ipaddresspools") {
+        let name = pool["metadata"]["name"].as_str().unwrap();
+        // One that never could be read is none, and has no figures.
+        let Some(shown) = cluster.counters.get(name) else { continue };
+        let count = i64::try_from(used.get(name).map_or(0, BTreeSet::len)).unwrap();
+        let status = (&pool["status"]["assignedIPv4"], &pool["status"]["availableIPv4"]);
+        let available = shown.ipv4.capacity - count + shown.ipv4.withheld;
+        if status != (&json!(count), &json!(available)) || !(0..=1).contains(&shown.ipv4.withheld) {
+            found.push(format!("{name}: {count} in use, but {}", pool["status"]));
+        }
+    }
+    found
+}
+
 fn outcome(cluster: &Cluster) -> Vec<(Value, Value, Value)> {
     let part = |object: &Value| {
         (
@@ -167,6 +191,7 @@ proptest! {
         // Longer than any pause.
         cluster.run_until(cluster.now + Duration::from_secs(400));
         prop_assert_eq!(double_use(&cluster), Vec::<String>::new());
+        prop_assert_eq!(miscounted(&cluster), Vec::<String>::new());
         // A full pass over the same store has nothing to add.
         let before = outcome(&cluster);
         cluster.service_writes();
@@ -221,6 +246,38 @@ proptest! {
         let (a, b) = (run(&first), run(&second));
         prop_assert_eq!(outcome(&a), outcome(&b));
         prop_assert_eq!(double_use(&a), Vec::<String>::new());
+    }
+
+    #[test]
+    fn the_order_of_the_list_takes_no_address_from_anybody(
+        order in Just((0..8_usize).collect::<Vec<_>>()).prop_shuffle(),
+        holders in prop::collection::btree_map(0..8_usize, 0..6_u8, 1..6),
+    ) {
+        // AL-1, A3: whoever comes first in the list, and however old it is.
+        let mut cluster = Cluster::new();
+        cluster.pool(json!({ "name": "p", "addresses": ["1.2.3.0-1.2.3.3"] }));
+        cluster.quiet();
+        cluster.stop();
+        let mut legal: BTreeMap<u8, String> = BTreeMap::new();
+        for n in 0..8 {
+            let name = format!("s{}", (n * 5) % 8);
+            let mut short = json!({ "name": name });
+            if let Some(low) = holders.get(&n) {
+                short["st"] = json!([format!("1.2.3.{low}")]);
+                if *low < 4 {
+                    // The oldest of those who list it.
+                    legal.entry(*low).or_insert(name);
+                }
+            }
+            cluster.service(short);
+        }
+        cluster.start_with_services_in_order(&order);
+        cluster.quiet();
+        for (low, name) in legal {
+            prop_assert_eq!(cluster.ips(&name), format!("1.2.3.{low}"));
+        }
+        let served = (0..8).filter(|n| !cluster.ips(&format!("s{n}")).is_empty()).count();
+        prop_assert_eq!(served, 4, "nothing stays free while somebody waits");
     }
 
     #[test]

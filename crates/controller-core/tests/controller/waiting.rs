@@ -140,3 +140,42 @@ fn one_whose_write_is_under_way_does_not_stand_in_the_way_of_those_behind_it() {
     cluster.run_until(cluster.now + std::time::Duration::from_secs(60));
     assert_eq!(cluster.ips("first"), "10.0.0.1");
 }
+
+#[test]
+fn a_freed_address_goes_to_the_oldest_who_waits() {
+    // C42 and AL-3.
+    let mut cluster = Cluster::new();
+    cluster.pool(json!({ "name": "p", "addresses": ["1.2.3.0/32"] }));
+    cluster.service(json!({ "name": "holder" }));
+    cluster.quiet();
+    cluster.service(json!({ "name": "z-older" }));
+    cluster.service(json!({ "name": "a-younger" }));
+    cluster.quiet();
+    cluster.told();
+    cluster.service_writes();
+    cluster.delete_service("holder");
+    cluster.run_until(cluster.now);
+    assert_eq!(cluster.ips("z-older"), "1.2.3.0");
+    assert_eq!(cluster.ips("a-younger"), "");
+    assert_eq!(cluster.told(), [r#"z-older Normal IPAllocated: Assigned IP ["1.2.3.0"]"#]);
+    assert_eq!(cluster.service_writes().len(), 1);
+}
+
+#[test]
+fn a_release_looks_at_no_more_services_than_it_can_help() {
+    let mut cluster = Cluster::new();
+    cluster.pool(json!({ "name": "p", "addresses": ["10.0.0.0/29"] }));
+    for n in 0..40 {
+        cluster.service(json!({ "name": format!("s{n:02}") }));
+    }
+    for n in 0..40 {
+        cluster.service(json!({ "name": format!("odd{n:02}"), "loadBalancerIP": "9.9.9.9" }));
+    }
+    cluster.quiet();
+    cluster.reconciled = 0;
+    cluster.delete_service("s00");
+    cluster.quiet();
+    assert_eq!(cluster.ips("s08"), "10.0.0.0");
+    // The one that takes it, and once more when the write is back.
+    assert_eq!(cluster.reconciled, 2);
+}
