@@ -13,6 +13,7 @@ use crate::object::now_text;
 use crate::random;
 use crate::server::{Error, Options};
 use crate::store::Store;
+use crate::webhook::Routes;
 
 /// One API server's state.
 #[derive(Debug)]
@@ -29,6 +30,8 @@ pub(crate) struct Cluster {
     pub(crate) stop: CancellationToken,
     /// Where the server listens, as discovery says.
     pub(crate) address: String,
+    /// Where webhooks of Services are dialled.
+    pub(crate) routes: Routes,
     /// Whether a Pod bound to a node stays until its kubelet deletes it.
     pub(crate) graceful_pods: bool,
 }
@@ -43,6 +46,7 @@ impl Cluster {
             services: Allocator::new(&options.service_cidrs)?,
             stop: CancellationToken::new(),
             address,
+            routes: Routes::new(options.webhook_routes.clone()),
             graceful_pods: options.graceful_pod_deletion,
         });
         for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {

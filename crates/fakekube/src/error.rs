@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Refusals as the API server words them: a `Status` object with code, reason, message and causes.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde_json::{Value, json};
+
+use crate::kinds::Resource;
 
 /// Why a request was refused; becomes a `Status` object and its HTTP code.
 #[derive(Debug, Clone, PartialEq)]
@@ -11,7 +14,7 @@ pub(crate) struct ApiError {
     /// HTTP status code.
     pub(crate) code: u16,
     /// Machine-readable reason (`NotFound`, `Conflict`, …).
-    pub(crate) reason: &'static str,
+    pub(crate) reason: Cow<'static, str>,
     /// What a person reads.
     pub(crate) message: String,
     /// `details` of the Status, or null for none.
@@ -55,7 +58,7 @@ impl Named<'_> {
 
 impl ApiError {
     fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), details: Value::Null }
+        Self { code, reason: reason.into(), message: message.into(), details: Value::Null }
     }
 
     /// 400: the request itself makes no sense.
@@ -166,6 +169,13 @@ impl ApiError {
         Self::new(429, "TooManyRequests", message)
     }
 
+    /// 429: objects of this version cannot be made, because their conversion fails.
+    pub(crate) fn no_storage(resource: &Resource, why: &Self) -> Self {
+        let (version, kind) = (resource.api_version(), &resource.kind);
+        let message = format!("storage is (re)initializing: failed to list {version}, Kind={kind}: {why}");
+        Self { details: json!({ "retryAfterSeconds": 1 }), ..Self::new(429, "TooManyRequests", message) }
+    }
+
     /// 500 as the API server answers some client errors: a message without a reason.
     pub(crate) fn unexplained(message: impl Into<String>) -> Self {
         Self::new(500, "", message)
@@ -173,7 +183,29 @@ impl ApiError {
 
     /// 500: something that should not happen.
     pub(crate) fn internal(message: impl fmt::Display) -> Self {
-        Self::new(500, "InternalError", format!("Internal error occurred: {message}"))
+        let cause = json!({ "causes": [{ "message": message.to_string() }] });
+        Self {
+            details: cause,
+            ..Self::new(500, "InternalError", format!("Internal error occurred: {message}"))
+        }
+    }
+
+    /// A webhook's refusal, with the code, reason and details that it gave.
+    pub(crate) fn denied(webhook: &str, status: &Value) -> Self {
+        let member = |key: &str| status.get(key).and_then(Value::as_str).unwrap_or_default();
+        let why = match (member("message"), member("reason")) {
+            ("", "") => " without explanation".to_owned(),
+            ("", reason) => format!(": {reason}"),
+            (message, _) => format!(": {message}"),
+        };
+        let code = status.get("code").and_then(Value::as_u64).and_then(|code| u16::try_from(code).ok());
+        Self {
+            // A code of success makes no refusal.
+            code: code.filter(|&code| code >= 400).unwrap_or(400),
+            reason: member("reason").to_owned().into(),
+            message: format!("admission webhook {webhook:?} denied the request{why}"),
+            details: status.get("details").cloned().unwrap_or(Value::Null),
+        }
     }
 
     /// The Status object.
@@ -187,7 +219,7 @@ impl ApiError {
             "code": self.code,
         });
         if !self.reason.is_empty() {
-            status["reason"] = self.reason.into();
+            status["reason"] = self.reason.as_ref().into();
         }
         if !self.details.is_null() {
             status["details"] = self.details.clone();
@@ -349,6 +381,22 @@ impl fmt::Display for FieldError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_webhook_refuses_with_the_code_and_reason_that_it_gave() {
+        let text = "admission webhook \"h.example.com\" denied the request";
+        for (status, code, reason, rest) in [
+            (json!({ "code": 403, "reason": "Forbidden", "message": "no" }), 403, "Forbidden", ": no"),
+            (json!({ "code": 400, "message": "no" }), 400, "", ": no"),
+            (json!({ "code": 200, "message": "no" }), 400, "", ": no"),
+            (json!({ "reason": "Because" }), 400, "Because", ": Because"),
+            (Value::Null, 400, "", " without explanation"),
+        ] {
+            let error = ApiError::denied("h.example.com", &status);
+            assert_eq!((error.code, error.reason.as_ref()), (code, reason), "{status}");
+            assert_eq!(error.message, format!("{text}{rest}"));
+        }
+    }
 
     #[test]
     fn one_field_error_stands_alone_and_several_stand_in_brackets() {

@@ -108,6 +108,8 @@ impl Registry {
 
 /// Where CustomResourceDefinitions are stored.
 pub(crate) const CRDS: &str = "apiextensions.k8s.io/customresourcedefinitions";
+/// Where ValidatingWebhookConfigurations are stored.
+pub(crate) const VALIDATING_WEBHOOKS: &str = "admissionregistration.k8s.io/validatingwebhookconfigurations";
 /// Where Namespaces are stored.
 pub(crate) const NAMESPACES: &str = "namespaces";
 /// Where Services are stored.

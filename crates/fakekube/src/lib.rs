@@ -44,5 +44,6 @@ mod table;
 mod tls;
 mod verbs;
 mod watch;
+mod webhook;
 
 pub use server::{Error, Options, Server, run};

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a request asks for: path, query and headers, read once.
 
+use std::sync::{Mutex, PoisonError};
+
 use http::{HeaderMap, Method, header};
 use serde_json::{Value, json};
 
@@ -22,9 +24,29 @@ pub(crate) struct Request {
     pub(crate) body: bytes::Bytes,
     /// Who asks.
     pub(crate) user: User,
+    /// What the client is to be told besides the answer.
+    pub(crate) warnings: Warnings,
 }
 
+/// Warnings of one request, each once, in order.
+#[derive(Debug, Default)]
+pub(crate) struct Warnings(Mutex<Vec<String>>);
+
 impl Request {
+    /// Notes a warning for the client.
+    pub(crate) fn warn(&self, warning: impl Into<String>) {
+        let warning = warning.into();
+        let mut noted = self.warnings.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !noted.contains(&warning) {
+            noted.push(warning);
+        }
+    }
+
+    /// The warnings noted so far; they are forgotten here.
+    pub(crate) fn take_warnings(&self) -> Vec<String> {
+        std::mem::take(&mut *self.warnings.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// A header as text, or "".
     pub(crate) fn header(&self, name: header::HeaderName) -> &str {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()

@@ -123,6 +123,16 @@ pub(crate) fn stream(lines: mpsc::Receiver<Bytes>) -> Answer {
     answer
 }
 
+/// Adds warnings to an answer. What no header can carry is left out.
+pub(crate) fn warn(answer: &mut Answer, warnings: &[String]) {
+    for warning in warnings.iter().filter(|warning| !warning.chars().any(char::is_control)) {
+        let quoted = warning.replace('\\', "\\\\").replace('"', "\\\"");
+        if let Ok(value) = header::HeaderValue::from_bytes(format!("299 - \"{quoted}\"").as_bytes()) {
+            answer.headers_mut().append(header::WARNING, value);
+        }
+    }
+}
+
 /// The answer of a refusal.
 pub(crate) fn refusal(error: &ApiError) -> Answer {
     let mut answer = json(error.code, &error.to_status());

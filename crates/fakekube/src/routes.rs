@@ -103,6 +103,9 @@ async fn resource(cluster: &Arc<Cluster>, request: &Request, target: Target) -> 
     if target.namespace.is_some() && !resource.namespaced {
         return Err(ApiError::no_resource());
     }
+    if let Some(deprecation) = resource.custom.as_ref().and_then(|custom| custom.deprecation.as_ref()) {
+        request.warn(deprecation);
+    }
     if let Some(subresource) = target.subresource.clone() {
         return subresources(cluster, request, &resource, &target, &subresource).await;
     }
@@ -114,13 +117,13 @@ async fn resource(cluster: &Arc<Cluster>, request: &Request, target: Target) -> 
     }
     match (&request.method, &target.name) {
         (&Method::GET, Some(_)) if request.query.flag("watch") => {
-            watch::start(cluster, request, &resource, &target)
+            watch::start(cluster, request, &resource, &target).await
         }
-        (&Method::GET, Some(name)) => read::get(cluster, request, &resource, &target, name),
+        (&Method::GET, Some(name)) => read::get(cluster, request, &resource, &target, name).await,
         (&Method::GET, None) if request.query.flag("watch") => {
-            watch::start(cluster, request, &resource, &target)
+            watch::start(cluster, request, &resource, &target).await
         }
-        (&Method::GET, None) => read::list(cluster, request, &resource, &target),
+        (&Method::GET, None) => read::list(cluster, request, &resource, &target).await,
         (_, _) if resource.namespaced && target.namespace.is_none() => Err(ApiError::method_not_allowed()),
         (&Method::POST, None) => write::create(cluster, request, &resource, &target).await,
         (&Method::PUT, Some(name)) => write::update(cluster, request, &resource, &target, name, "").await,
@@ -144,7 +147,7 @@ async fn subresources(
     }
     match subresource {
         "status" if resource.status => match request.method {
-            Method::GET => read::get(cluster, request, resource, target, name),
+            Method::GET => read::get(cluster, request, resource, target, name).await,
             Method::PUT => write::update(cluster, request, resource, target, name, "status").await,
             Method::PATCH => write::patch(cluster, request, resource, target, name, "status").await,
             _ => Err(ApiError::method_not_allowed()),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The listener: connections, TLS, and the public handle.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -23,7 +24,7 @@ use crate::api::Cluster;
 use crate::auth::User;
 use crate::error::ApiError;
 use crate::gc;
-use crate::request::{Query, Request};
+use crate::request::{Query, Request, Warnings};
 use crate::respond::{self, Answer};
 use crate::routes;
 use crate::tls::Authority;
@@ -49,6 +50,10 @@ pub struct Options {
     /// Whether deleting a Pod that is bound to a node leaves it, with a deletionTimestamp, until it is deleted
     /// with a grace period of 0 (as a kubelet does). Off, a Pod is gone at once.
     pub graceful_pod_deletion: bool,
+    /// Addresses that are dialled for webhooks of Services, by `NAMESPACE/NAME`, instead of the Service's cluster
+    /// IP: for setups in which nothing routes cluster IPs. The certificate must be valid for the Service's name in
+    /// either case. [`Server::route_webhooks`] adds to them later.
+    pub webhook_routes: BTreeMap<String, SocketAddr>,
 }
 
 impl Default for Options {
@@ -61,6 +66,7 @@ impl Default for Options {
             sans: Vec::new(),
             history: 10_000,
             graceful_pod_deletion: false,
+            webhook_routes: BTreeMap::new(),
         }
     }
 }
@@ -187,6 +193,12 @@ impl Server {
         self.cluster.store.compact();
     }
 
+    /// From now on webhooks of this Service (`NAMESPACE/NAME`) are dialled at this address, as with
+    /// [`Options::webhook_routes`].
+    pub fn route_webhooks(&self, service: &str, address: SocketAddr) {
+        self.cluster.routes.set(service, address);
+    }
+
     /// Ends all connections and waits until the server's tasks have ended.
     pub async fn shutdown(mut self) {
         self.cluster.stop.cancel();
@@ -294,8 +306,10 @@ async fn answer(
         headers: parts.headers,
         body,
         user,
+        warnings: Warnings::default(),
     };
-    let answer = routes::route(cluster, &request).await.unwrap_or_else(|error| respond::refusal(&error));
+    let mut answer = routes::route(cluster, &request).await.unwrap_or_else(|error| respond::refusal(&error));
+    respond::warn(&mut answer, &request.take_warnings());
     tracing::debug!(
         method = %request.method, path = request.path, user = request.user.name,
         code = answer.status().as_u16(), "request"

@@ -18,11 +18,12 @@ use crate::request::{Request, Target};
 use crate::respond::{self, Answer, Form, accepted_form};
 use crate::selector::Selector;
 use crate::store::Change;
-use crate::verbs::read::{parse_revision, partial, presented};
+use crate::verbs::form;
+use crate::verbs::read::{parse_revision, partial};
 use crate::{random, table};
 
 /// Starts a watch; it ends when the client goes, the server stops or its time is up.
-pub(crate) fn start(
+pub(crate) async fn start(
     cluster: &Arc<Cluster>,
     request: &Request,
     resource: &Arc<Resource>,
@@ -177,7 +178,14 @@ impl Watch {
     }
 
     async fn send(&self, event: &str, object: &Value) -> std::result::Result<(), Gone> {
-        let object = presented(&self.resource, object);
+        let object = match form::shown(&self.cluster, &self.resource, object).await {
+            Ok(object) => object,
+            Err(error) => {
+                // It cannot be told what happened: whoever watches starts anew.
+                self.line("ERROR", &error.to_status()).await?;
+                return Err(Gone);
+            }
+        };
         let object = match self.form {
             Form::Plain => object,
             Form::Table => {

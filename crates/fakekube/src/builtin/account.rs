@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The small kinds: Secrets, ConfigMaps, bindings, Leases, webhook configurations.
+//! The small kinds: Secrets, ConfigMaps, bindings, Leases.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::builtin::{default_text, default_value};
+use crate::builtin::default_text;
 use crate::error::FieldError;
 use crate::object::{at, child_mut, object_mut, text};
 
@@ -38,24 +38,6 @@ pub(crate) fn immutable_errors(old: Option<&Value>, new: &Value) -> Vec<FieldErr
         }
     }
     errors
-}
-
-/// Defaults of a ValidatingWebhookConfiguration.
-pub(crate) fn webhook_defaults(configuration: &mut Value) {
-    let Some(Value::Array(webhooks)) = configuration.get_mut("webhooks") else { return };
-    for webhook in webhooks {
-        default_text(webhook, "failurePolicy", "Fail");
-        default_text(webhook, "matchPolicy", "Equivalent");
-        default_value(webhook, "namespaceSelector", json!({}));
-        default_value(webhook, "objectSelector", json!({}));
-        default_value(webhook, "timeoutSeconds", json!(10));
-        if let Some(service) = webhook.get_mut("clientConfig").and_then(|config| config.get_mut("service")) {
-            default_value(service, "port", json!(443));
-        }
-        if let Some(Value::Array(rules)) = webhook.get_mut("rules") {
-            rules.iter_mut().for_each(|rule| default_text(rule, "scope", "*"));
-        }
-    }
 }
 
 /// Defaults of role bindings.
@@ -103,6 +85,8 @@ pub(crate) fn lease_errors(lease: &Value) -> Vec<FieldError> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

@@ -5,6 +5,7 @@ pub(crate) mod account;
 pub(crate) mod event;
 pub(crate) mod metadata;
 pub(crate) mod service;
+pub(crate) mod webhook;
 pub(crate) mod workload;
 
 use std::sync::Arc;
@@ -34,7 +35,7 @@ pub(crate) fn defaults(resource: &Resource, object: &mut Value) {
             }
         }
         "CustomResourceDefinition" => definition::defaults(object),
-        "ValidatingWebhookConfiguration" => account::webhook_defaults(object),
+        "ValidatingWebhookConfiguration" => webhook::defaults(object),
         "RoleBinding" | "ClusterRoleBinding" => account::binding_defaults(object),
         _ => {}
     }
@@ -125,6 +126,7 @@ pub(crate) fn validate(
         ("Pod", "") => workload::pod_errors(old, new),
         ("Deployment" | "DaemonSet" | "ReplicaSet", "") => workload::errors(old, new),
         ("RoleBinding" | "ClusterRoleBinding", "") => account::binding_errors(old, new),
+        ("ValidatingWebhookConfiguration", "") => webhook::errors(new),
         ("Lease", "") => account::lease_errors(new),
         ("EndpointSlice", "") => workload::slice_errors(old, new),
         _ => Vec::new(),

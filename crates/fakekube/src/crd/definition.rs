@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::builtin::{default_text, default_value};
+use crate::builtin::{default_text, default_value, webhook};
 use crate::crd::cel::Rules;
 use crate::error::FieldError;
 use crate::object::{self, at, list, now_text, object_mut, text};
@@ -151,21 +151,41 @@ pub(crate) fn errors(old: Option<&Value>, new: &Value) -> Vec<FieldError> {
             }
         }
     }
-    match text(spec, &["conversion", "strategy"]) {
-        "None" => {}
-        "Webhook" => {
-            if at(spec, &["conversion", "webhook", "clientConfig"]).is_none() {
-                let detail = "required when strategy is set to Webhook";
-                errors.push(FieldError::required("spec.conversion.webhook.clientConfig", detail));
+    conversion_errors(spec, &mut errors);
+    errors
+}
+
+/// What is wrong with `spec.conversion`; paths are those of a real server, which looks at its inner form.
+fn conversion_errors(spec: &Value, errors: &mut Vec<FieldError>) {
+    const CLIENT: &str = "spec.conversion.webhookClientConfig";
+    const VERSIONS: &str = "spec.conversion.conversionReviewVersions";
+    let strategy = text(spec, &["conversion", "strategy"]);
+    if !matches!(strategy, "None" | "Webhook") {
+        let known = ["None".into(), "Webhook".into()];
+        errors.push(FieldError::not_supported("spec.conversion.strategy", strategy, &known));
+    }
+    let webhook = at(spec, &["conversion", "webhook"]);
+    let client = webhook.and_then(|webhook| at(webhook, &["clientConfig"]));
+    let versions = webhook.map(|webhook| list(webhook, &["conversionReviewVersions"])).unwrap_or_default();
+    if strategy != "Webhook" {
+        let detail = "should not be set when strategy is not set to Webhook";
+        for (path, given) in [(CLIENT, client.is_some()), (VERSIONS, !versions.is_empty())] {
+            if given {
+                errors.push(FieldError::forbidden(path, detail));
             }
         }
-        other => errors.push(FieldError::not_supported(
-            "spec.conversion.strategy",
-            other,
-            &["None".into(), "Webhook".into()],
-        )),
+        return;
     }
-    errors
+    match client {
+        None => errors.push(FieldError::required(CLIENT, "required when strategy is set to Webhook")),
+        Some(client) => errors.extend(webhook::client_errors(CLIENT, client)),
+    }
+    if versions.is_empty() {
+        errors.push(FieldError::required(VERSIONS, ""));
+    } else if !versions.iter().any(|version| version == "v1" || version == "v1beta1") {
+        let detail = "must include at least one of v1, v1beta1";
+        errors.push(FieldError::invalid(VERSIONS, versions.to_vec(), detail));
+    }
 }
 
 fn schema_errors(path: &str, schema: &Value, errors: &mut Vec<FieldError>) {

@@ -13,9 +13,10 @@ use serde_json::Value;
 
 use crate::api::Cluster;
 use crate::error::FieldError;
-use crate::kinds::Resource;
+use crate::kinds::{Resource, api_version};
 use crate::object::{at, list, text};
 use crate::schema::Schema;
+use crate::webhook::conversion::Conversion;
 
 /// The rules of one version of a custom resource.
 #[derive(Debug)]
@@ -28,6 +29,14 @@ pub(crate) struct CustomVersion {
     pub(crate) columns: Vec<Value>,
     /// Fields that a field selector may name.
     pub(crate) selectable: Vec<String>,
+    /// What clients of a deprecated version are told.
+    pub(crate) deprecation: Option<String>,
+    /// How objects get into this version and out of it.
+    pub(crate) conversion: Conversion,
+    /// `apiVersion` in which objects are stored.
+    pub(crate) stored_as: String,
+    /// Shape of stored objects.
+    pub(crate) stored_schema: Arc<Schema>,
     schema: Arc<Schema>,
     rules: cel::Rules,
 }
@@ -90,12 +99,28 @@ fn rows(definition: &Value) -> Vec<Resource> {
         list(names, &[key]).iter().filter_map(Value::as_str).map(str::to_owned).collect()
     };
     let (group, plural) = (text(definition, &["spec", "group"]), text(names, &["plural"]));
-    let served = list(definition, &["spec", "versions"])
-        .iter()
-        .filter(|version| version.get("served").and_then(Value::as_bool) == Some(true));
+    let versions = list(definition, &["spec", "versions"]);
+    let flag = |version: &Value, key: &str| version.get(key).and_then(Value::as_bool) == Some(true);
+    let schema_of =
+        |version: &Value| at(version, &["schema", "openAPIV3Schema"]).cloned().unwrap_or(Value::Null);
+    // Validation has seen to it that there is exactly one.
+    let stored = versions.iter().find(|version| flag(version, "storage")).unwrap_or(&Value::Null);
+    let stored_as = api_version(group, text(stored, &["name"]));
+    let stored_schema = Schema::custom(&schema_of(stored));
+    let conversion = Conversion::of(definition);
+    let served = versions.iter().filter(|version| flag(version, "served"));
     served
         .map(|version| {
-            let raw = at(version, &["schema", "openAPIV3Schema"]).cloned().unwrap_or(Value::Null);
+            let raw = schema_of(version);
+            let deprecation =
+                flag(version, "deprecated").then(|| match text(version, &["deprecationWarning"]) {
+                    "" => format!(
+                        "{} {} is deprecated",
+                        api_version(group, text(version, &["name"])),
+                        text(names, &["kind"])
+                    ),
+                    given => given.to_owned(),
+                });
             let schema = Schema::custom(&raw);
             let selectable = list(version, &["selectableFields"])
                 .iter()
@@ -118,6 +143,10 @@ fn rows(definition: &Value) -> Vec<Resource> {
                     list_kind: text(names, &["listKind"]).to_owned(),
                     columns: list(version, &["additionalPrinterColumns"]).to_vec(),
                     selectable,
+                    deprecation,
+                    conversion: conversion.clone(),
+                    stored_as: stored_as.clone(),
+                    stored_schema: Arc::clone(&stored_schema),
                     rules: cel::Rules::compile(&raw),
                     raw_schema: raw,
                     schema,

@@ -13,19 +13,19 @@ use crate::object::{self, drop_nulls};
 use crate::request::Request;
 use crate::schema::{Schema, Type};
 
-/// Brings a body into its kind's shape and fills in defaults. What comes back are warnings for the client.
-pub(crate) fn decode(resource: &Resource, object: &mut Value, request: &Request) -> Result<Vec<String>> {
-    let warnings = shape(resource, object, request)?;
+/// Brings a body into its kind's shape and fills in defaults.
+pub(crate) fn decode(resource: &Resource, object: &mut Value, request: &Request) -> Result<()> {
+    shape(resource, object, request)?;
     default(resource, object);
-    Ok(warnings)
+    Ok(())
 }
 
 /// As [`shape`], for an applier's wishes: it owns what it names, so it can name only what there is.
-pub(crate) fn applied(resource: &Resource, config: &mut Value, request: &Request) -> Result<Vec<String>> {
+pub(crate) fn applied(resource: &Resource, config: &mut Value, request: &Request) -> Result<()> {
     let given = config.clone();
     request.field_validation()?;
     match fit(resource, config)?.first() {
-        None => Ok(Vec::new()),
+        None => Ok(()),
         Some(field) => Err(ApiError::unexplained(format!(
             "failed to create typed patch object ({}/{}; {}, Kind={}): .{field}: field not declared in schema",
             object::namespace(&given),
@@ -36,20 +36,23 @@ pub(crate) fn applied(resource: &Resource, config: &mut Value, request: &Request
     }
 }
 
-/// Drops what the kind does not have, refuses what has the wrong type.
-pub(crate) fn shape(resource: &Resource, object: &mut Value, request: &Request) -> Result<Vec<String>> {
+/// Drops what the kind does not have, and warns of it; refuses what has the wrong type.
+fn shape(resource: &Resource, object: &mut Value, request: &Request) -> Result<()> {
     let mode = request.field_validation()?;
     let unknown: Vec<String> =
         fit(resource, object)?.into_iter().map(|field| format!("unknown field {field:?}")).collect();
     match mode {
-        "Ignore" => Ok(Vec::new()),
+        "Ignore" => Ok(()),
         "Strict" if !unknown.is_empty() => Err(ApiError::bad_request(format!(
             "{kind} in version {:?} cannot be handled as a {kind}: strict decoding error: {}",
             resource.version,
             unknown.join(", "),
             kind = resource.kind
         ))),
-        _ => Ok(unknown),
+        _ => {
+            unknown.into_iter().for_each(|warning| request.warn(warning));
+            Ok(())
+        }
     }
 }
 

@@ -14,8 +14,10 @@ use crate::request::{Request, Target, parse_body};
 use crate::respond::{self, Answer};
 use crate::selector::Selector;
 use crate::store::{Key, key_of};
-use crate::verbs::read::{object_answer, presented};
+use crate::verbs::form;
+use crate::verbs::read::object_answer;
 use crate::verbs::write::{after_commit, is_finished};
+use crate::webhook::admission::{self, Attempt, Operation};
 
 /// DELETE of one object.
 pub(crate) async fn one(
@@ -27,7 +29,7 @@ pub(crate) async fn one(
 ) -> Result<Answer> {
     let key = (target.namespace.clone().unwrap_or_default(), name.to_owned());
     let orders = Orders::read(request)?;
-    match remove(cluster, resource, &key, &orders)? {
+    match remove(cluster, request, resource, &key, &orders).await? {
         Removed::Gone(last)
             if resource.custom.is_none() && resource.storage != NAMESPACES && resource.kind != "Pod" =>
         {
@@ -43,7 +45,9 @@ pub(crate) async fn one(
             });
             Ok(respond::json(200, &success(details)))
         }
-        Removed::Gone(last) | Removed::Marked(last) => object_answer(request, resource, &last, 200),
+        Removed::Gone(last) | Removed::Marked(last) => {
+            object_answer(cluster, request, resource, &last, 200).await
+        }
     }
 }
 
@@ -60,8 +64,10 @@ pub(crate) async fn collection(
     let (revision, objects) = cluster.store.list(&resource.storage, target.namespace.as_deref());
     let mut items = Vec::new();
     for stored in objects.iter().filter(|stored| selector.matches(&stored.object)) {
-        match remove(cluster, resource, &key_of(&stored.object), &orders) {
-            Ok(Removed::Gone(last) | Removed::Marked(last)) => items.push(presented(resource, &last)),
+        match remove(cluster, request, resource, &key_of(&stored.object), &orders).await {
+            Ok(Removed::Gone(last) | Removed::Marked(last)) => {
+                items.push(form::shown(cluster, resource, &last).await?);
+            }
             // Somebody else deleted it meanwhile, which is what was asked for.
             Err(error) if error.code == 404 => {}
             Err(error) => return Err(error),
@@ -105,7 +111,7 @@ pub(crate) async fn evict(
     }
     let options = body.get("deleteOptions").cloned().unwrap_or_else(|| json!({}));
     let orders = Orders::from_body(&options, request)?;
-    remove(cluster, resource, &key, &orders)?;
+    remove(cluster, request, resource, &key, &orders).await?;
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201,
     });
@@ -183,7 +189,13 @@ enum Removed {
     Marked(Arc<Value>),
 }
 
-fn remove(cluster: &Arc<Cluster>, resource: &Arc<Resource>, key: &Key, orders: &Orders) -> Result<Removed> {
+async fn remove(
+    cluster: &Arc<Cluster>,
+    request: &Request,
+    resource: &Arc<Resource>,
+    key: &Key,
+    orders: &Orders,
+) -> Result<Removed> {
     let named = Named { group: &resource.group, resource: &resource.plural, name: &key.1 };
     if resource.storage == NAMESPACES && matches!(key.1.as_str(), "default" | "kube-system" | "kube-public") {
         return Err(ApiError::forbidden(named, "this namespace may not be deleted"));
@@ -213,6 +225,9 @@ fn remove(cluster: &Arc<Cluster>, resource: &Arc<Resource>, key: &Key, orders: &
                 ),
             ));
         }
+        let attempt =
+            Attempt { dry_run: orders.dry_run, ..Attempt::on(request, resource, "", Operation::Delete, old) };
+        admission::admit(cluster, attempt).await?;
         let mut marked = old.clone();
         mark(cluster, resource, &mut marked, orders);
         if is_finished(resource, &marked) {

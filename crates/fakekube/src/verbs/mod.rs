@@ -3,5 +3,7 @@
 
 pub(crate) mod decode;
 pub(crate) mod delete;
+pub(crate) mod form;
+pub(crate) mod parts;
 pub(crate) mod read;
 pub(crate) mod write;

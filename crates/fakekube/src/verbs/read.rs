@@ -7,18 +7,18 @@ use http::header;
 use serde_json::{Map, Value, json};
 
 use crate::api::Cluster;
-use crate::builtin::event;
 use crate::error::{ApiError, Named, Result};
-use crate::kinds::{EVENTS, Resource};
+use crate::kinds::Resource;
 use crate::object::{self, object_mut};
 use crate::request::{Request, Target};
 use crate::respond::{self, Answer, Form, accepted_form};
 use crate::selector::Selector;
 use crate::store::{Key, Store, Stored};
 use crate::table;
+use crate::verbs::form;
 
 /// GET of one object.
-pub(crate) fn get(
+pub(crate) async fn get(
     cluster: &Cluster,
     request: &Request,
     resource: &Resource,
@@ -29,11 +29,11 @@ pub(crate) fn get(
     let stored = cluster.store.find(&resource.storage, &key).ok_or_else(|| {
         ApiError::not_found(Named { group: &resource.group, resource: &resource.plural, name })
     })?;
-    object_answer(request, resource, &stored.object, 200)
+    object_answer(cluster, request, resource, &stored.object, 200).await
 }
 
 /// GET of a collection.
-pub(crate) fn list(
+pub(crate) async fn list(
     cluster: &Cluster,
     request: &Request,
     resource: &Resource,
@@ -88,7 +88,9 @@ pub(crate) fn list(
             }
         }
     }
-    let objects: Vec<Value> = rest.iter().map(|stored| presented(resource, &stored.object)).collect();
+    let objects = form::shown_all(cluster, resource, rest.iter().map(|stored| &*stored.object))
+        .await
+        .map_err(|why| ApiError::no_storage(resource, &why))?;
     let value = match form {
         Form::Table => table::render(resource, &objects, metadata, query.text("includeObject")),
         Form::Metadata | Form::MetadataList => {
@@ -126,14 +128,15 @@ pub(crate) fn list(
 }
 
 /// An answer with one object in the form the client accepts.
-pub(crate) fn object_answer(
+pub(crate) async fn object_answer(
+    cluster: &Cluster,
     request: &Request,
     resource: &Resource,
     object: &Value,
     code: u16,
 ) -> Result<Answer> {
     let form = accepted_form(request.header(header::ACCEPT))?;
-    let object = presented(resource, object);
+    let object = form::shown(cluster, resource, object).await?;
     let value = match form {
         Form::Plain => object,
         Form::Table => {
@@ -143,19 +146,6 @@ pub(crate) fn object_answer(
         Form::Metadata | Form::MetadataList => partial(object),
     };
     Ok(respond::json(code, &value))
-}
-
-/// A stored object as this version of its resource shows it.
-pub(crate) fn presented(resource: &Resource, object: &Value) -> Value {
-    let mut shown = if resource.storage == EVENTS && resource.group == "events.k8s.io" {
-        event::to_events_group(object)
-    } else {
-        object.clone()
-    };
-    let map = object_mut(&mut shown);
-    map.insert("apiVersion".into(), resource.api_version().into());
-    map.insert("kind".into(), resource.kind.clone().into());
-    shown
 }
 
 /// An object's metadata alone.
@@ -215,7 +205,7 @@ fn objects_at(
 fn too_large(wanted: u64, now: u64) -> ApiError {
     ApiError {
         code: 504,
-        reason: "Timeout",
+        reason: "Timeout".into(),
         message: format!("Timeout: Too large resource version: {wanted}, current: {now}"),
         details: json!({
             "causes": [{ "reason": "ResourceVersionTooLarge", "message": "Too large resource version" }],

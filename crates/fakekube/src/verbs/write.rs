@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Create, update, patch and apply. Each computes the new object from one snapshot and commits it against
-//! that snapshot's revision; when somebody else was faster and the client named no revision, it starts over.
+//! Create, update, patch and apply. Each computes the new object from one snapshot, asks the webhooks, and
+//! commits against that snapshot's revision; when somebody else was faster and the client named no revision, it
+//! starts over. Nothing is locked while webhooks are asked.
 
 use std::sync::Arc;
 
-use http::{HeaderValue, header};
 use serde_json::{Value, json};
 
 use crate::api::Cluster;
@@ -12,13 +12,17 @@ use crate::builtin::{self, event};
 use crate::error::{ApiError, FieldError, Named, Result};
 use crate::kinds::{CRDS, EVENTS, NAMESPACES, Resource};
 use crate::managed_fields::{self, Writer};
-use crate::object::{self, at, carry, list, metadata_mut, object_mut, text};
+use crate::object::{self, at, list, metadata_mut, text};
 use crate::patch::Patch;
 use crate::request::{Request, Target, parse_body};
 use crate::respond::Answer;
 use crate::store::{Key, Stored};
-use crate::verbs::decode;
-use crate::verbs::read::{object_answer, presented};
+use crate::verbs::parts::{
+    bump_generation, check_kind, keep_system_fields, named_kind, same_identity, same_uid, separate, unchanged,
+};
+use crate::verbs::read::object_answer;
+use crate::verbs::{decode, form};
+use crate::webhook::admission::{self, Attempt, Operation};
 use crate::{crd, random};
 
 /// POST to a collection.
@@ -31,13 +35,11 @@ pub(crate) async fn create(
     let mut object = request.object()?;
     named_kind(resource, &object)?;
     check_kind(resource, &mut object)?;
-    let warnings = decode::decode(resource, &mut object, request)?;
+    decode::decode(resource, &mut object, request)?;
     let row = storage_row(cluster, resource, &mut object);
     let writer = Writer::of(request, resource, "");
-    let created = insert(cluster, request, &row, target, object, |row, object| {
-        managed_fields::on_update(row, None, object, &writer);
-    })?;
-    answer(request, resource, &created, 201, &warnings)
+    let created = insert(cluster, request, &row, target, object, Some(&writer)).await?;
+    object_answer(cluster, request, resource, &created, 201).await
 }
 
 /// PUT of an object or one of its subresources.
@@ -57,8 +59,8 @@ pub(crate) async fn update(
         )));
     }
     let edit = Edit::Replace(object);
-    let outcome = change(cluster, request, resource, target, name, subresource, &edit)?;
-    answer(request, resource, &outcome.object, 200, &outcome.warnings)
+    let outcome = change(cluster, request, resource, target, name, subresource, &edit).await?;
+    object_answer(cluster, request, resource, &outcome.object, 200).await
 }
 
 /// PATCH of an object or its status, in any of the four forms.
@@ -115,9 +117,9 @@ pub(crate) async fn patch(
         let error = FieldError::forbidden("force", "may not be specified for non-apply patch");
         return Err(ApiError::invalid("meta.k8s.io", "PatchOptions", "", &[error]));
     }
-    let outcome = change(cluster, request, resource, target, name, subresource, &edit)?;
+    let outcome = change(cluster, request, resource, target, name, subresource, &edit).await?;
     let code = if outcome.created { 201 } else { 200 };
-    answer(request, resource, &outcome.object, code, &outcome.warnings)
+    object_answer(cluster, request, resource, &outcome.object, code).await
 }
 
 /// `POST pods/NAME/binding`: what a scheduler does.
@@ -162,13 +164,12 @@ enum Edit {
 struct Outcome {
     object: Arc<Value>,
     created: bool,
-    warnings: Vec<String>,
 }
 
 /// How often a change is computed anew because somebody else was faster.
 const ATTEMPTS: usize = 64;
 
-fn change(
+async fn change(
     cluster: &Arc<Cluster>,
     request: &Request,
     resource: &Arc<Resource>,
@@ -185,13 +186,13 @@ fn change(
         let Some(stored) = cluster.store.find(&resource.storage, &key) else {
             return match edit {
                 Edit::Apply { config, force } if subresource.is_empty() => {
-                    apply_new(cluster, request, resource, target, name, config, *force, &writer)
+                    apply_new(cluster, request, resource, target, name, config, *force, &writer).await
                 }
                 _ => Err(ApiError::not_found(named)),
             };
         };
-        let live = presented(resource, &stored.object);
-        let (mut new, warnings) = edited(request, resource, edit, &live, &writer)?;
+        let live = form::shown(cluster, resource, &stored.object).await?;
+        let mut new = edited(request, resource, edit, &live, &writer)?;
         same_identity(&new, target, name)?;
         let given = object::resource_version(&new).to_owned();
         if given.is_empty() && resource.custom.is_some() && matches!(edit, Edit::Replace(_)) {
@@ -204,7 +205,8 @@ fn change(
         same_uid(&live, &new, named)?;
 
         let row = storage_row(cluster, resource, &mut new);
-        let old = &*stored.object;
+        // Custom resources are judged in the version of the request, everything else in the stored form.
+        let old = if row.custom.is_some() { &live } else { &*stored.object };
         keep_system_fields(old, &mut new);
         separate(&row, subresource, old, &mut new);
         if !matches!(edit, Edit::Apply { .. }) {
@@ -221,20 +223,27 @@ fn change(
             return Err(ApiError::invalid(&row.group, &row.kind, name, &errors));
         }
         let reservation = builtin::allocate(cluster, &row, subresource, Some(old), &mut new)?;
+        let attempt = Attempt {
+            object: Some(&new),
+            dry_run,
+            ..Attempt::on(request, &row, subresource, Operation::Update, old)
+        };
+        admission::admit(cluster, attempt).await?;
+        let new = form::stored(cluster, &row, new).await?;
         let finished = is_finished(&row, &new);
-        if !finished && unchanged(old, &new) {
-            return Ok(Outcome { object: stored.object, created: false, warnings });
+        if !finished && unchanged(&stored.object, &new) {
+            return Ok(Outcome { object: stored.object, created: false });
         }
         if dry_run {
-            return Ok(Outcome { object: Arc::new(new), created: false, warnings });
+            return Ok(Outcome { object: Arc::new(new), created: false });
         }
         let after = if finished { None } else { Some(new.clone()) };
         match cluster.store.commit(&row.storage, &key, Some(stored.revision), after) {
             Ok(written) => {
                 reservation.keep();
-                after_commit(cluster, &row, Some(old), (!finished).then_some(&*written));
+                after_commit(cluster, &row, Some(&stored.object), (!finished).then_some(&*written));
                 let object = if finished { Arc::new(new) } else { written };
-                return Ok(Outcome { object, created: false, warnings });
+                return Ok(Outcome { object, created: false });
             }
             Err(_) if given.is_empty() || !matches!(edit, Edit::Replace(_)) => {}
             Err(_) => return Err(ApiError::modified(named)),
@@ -250,34 +259,34 @@ fn edited(
     edit: &Edit,
     live: &Value,
     writer: &Writer,
-) -> Result<(Value, Vec<String>)> {
+) -> Result<Value> {
     match edit {
         Edit::Replace(object) => {
             let mut new = object.clone();
-            let warnings = decode::decode(resource, &mut new, request)?;
-            Ok((new, warnings))
+            decode::decode(resource, &mut new, request)?;
+            Ok(new)
         }
         Edit::Patch(patch) => {
             let mut new = patch.apply(live, &resource.schema)?;
             check_kind(resource, &mut new)?;
-            let warnings = decode::decode(resource, &mut new, request)?;
-            Ok((new, warnings))
+            decode::decode(resource, &mut new, request)?;
+            Ok(new)
         }
         Edit::Apply { config, force } => {
             let mut config = config.clone();
-            let warnings = decode::applied(resource, &mut config, request)?;
+            decode::applied(resource, &mut config, request)?;
             let mut new = managed_fields::apply(resource, Some(live), &config, writer, *force)?;
             let version = object::resource_version(&config);
             let version = if version.is_empty() { object::resource_version(live) } else { version };
             metadata_mut(&mut new).insert("resourceVersion".into(), version.into());
             decode::default(resource, &mut new);
-            Ok((new, warnings))
+            Ok(new)
         }
     }
 }
 
 #[allow(clippy::too_many_arguments, reason = "one caller, and each is a different part of the request")]
-fn apply_new(
+async fn apply_new(
     cluster: &Arc<Cluster>,
     request: &Request,
     resource: &Arc<Resource>,
@@ -288,7 +297,7 @@ fn apply_new(
     writer: &Writer,
 ) -> Result<Outcome> {
     let mut config = config.clone();
-    let warnings = decode::applied(resource, &mut config, request)?;
+    decode::applied(resource, &mut config, request)?;
     same_identity(&config, target, name)?;
     if !object::uid(&config).is_empty() {
         let named = Named { group: &resource.group, resource: &resource.plural, name };
@@ -304,18 +313,18 @@ fn apply_new(
     metadata_mut(&mut new).insert("name".into(), name.into());
     decode::default(resource, &mut new);
     let row = storage_row(cluster, resource, &mut new);
-    let object = insert(cluster, request, &row, target, new, |_, _| {})?;
-    Ok(Outcome { object, created: true, warnings })
+    let object = insert(cluster, request, &row, target, new, None).await?;
+    Ok(Outcome { object, created: true })
 }
 
-/// Stores a new object; `own` records who set its fields.
-fn insert(
+/// Stores a new object; its fields are the writer's, unless they are somebody's already.
+async fn insert(
     cluster: &Arc<Cluster>,
     request: &Request,
     row: &Arc<Resource>,
     target: &Target,
     mut object: Value,
-    own: impl Fn(&Resource, &mut Value),
+    writer: Option<&Writer>,
 ) -> Result<Arc<Value>> {
     let dry_run = request.dry_run()?;
     if !object::resource_version(&object).is_empty() {
@@ -343,7 +352,9 @@ fn insert(
     }
     metadata.insert("creationTimestamp".into(), object::now_text().into());
     metadata.insert("uid".into(), random::uid().into());
-    own(row, &mut object);
+    if let Some(writer) = writer {
+        managed_fields::on_update(row, None, &mut object, writer);
+    }
     let generated = object::name(&object).is_empty();
     let base = text(&object, &["metadata", "generateName"]).to_owned();
     for _ in 0..8 {
@@ -369,6 +380,19 @@ fn insert(
             return Err(ApiError::invalid(&row.group, &row.kind, &name, &errors));
         }
         let reservation = builtin::allocate(cluster, row, "", None, &mut new)?;
+        let attempt = Attempt {
+            request,
+            resource: row,
+            subresource: "",
+            operation: Operation::Create,
+            namespace: object::namespace(&new),
+            name: object::name(&object),
+            object: Some(&new),
+            old: None,
+            dry_run,
+        };
+        admission::admit(cluster, attempt).await?;
+        let new = form::stored(cluster, row, new).await?;
         let key: Key = (if row.namespaced { namespace.clone() } else { String::new() }, name.clone());
         let named = Named { group: &row.group, resource: &row.plural, name: &name };
         if dry_run {
@@ -417,202 +441,10 @@ fn storage_row(cluster: &Cluster, resource: &Arc<Resource>, object: &mut Value) 
     Arc::clone(resource)
 }
 
-fn answer(
-    request: &Request,
-    resource: &Resource,
-    object: &Value,
-    code: u16,
-    warnings: &[String],
-) -> Result<Answer> {
-    let mut answer = object_answer(request, resource, object, code)?;
-    for warning in warnings {
-        if let Ok(value) = HeaderValue::from_str(&format!("299 - {warning:?}")) {
-            answer.headers_mut().append(header::WARNING, value);
-        }
-    }
-    Ok(answer)
-}
-
 fn find(cluster: &Cluster, resource: &Resource, key: &Key) -> Result<Stored> {
     cluster.store.find(&resource.storage, key).ok_or_else(|| {
         ApiError::not_found(Named { group: &resource.group, resource: &resource.plural, name: &key.1 })
     })
-}
-
-/// A custom resource must say what it is.
-fn named_kind(resource: &Resource, object: &Value) -> Result<()> {
-    if resource.custom.is_none() {
-        return Ok(());
-    }
-    for (key, title) in [("kind", "Kind"), ("apiVersion", "apiVersion")] {
-        if text(object, &[key]).is_empty() {
-            return Err(ApiError::bad_request(format!(
-                "the object provided is unrecognized (must be of type {}): Object '{title}' is missing in '{object}'",
-                resource.kind
-            )));
-        }
-    }
-    Ok(())
-}
-
-/// The body must be of the kind that the path serves; a body that does not say is taken at the path's word.
-fn check_kind(resource: &Resource, object: &mut Value) -> Result<()> {
-    let (api_version, kind) = (resource.api_version(), resource.kind.as_str());
-    let (given_version, given_kind) = (text(object, &["apiVersion"]), text(object, &["kind"]));
-    if !given_kind.is_empty() && given_kind != kind {
-        return Err(ApiError::bad_request(format!(
-            "{given_kind} in version {:?} cannot be handled as a {kind}: no kind {given_kind:?} is registered \
-             for that path",
-            if given_version.is_empty() { &resource.version } else { given_version },
-        )));
-    }
-    if !given_version.is_empty() && given_version != api_version {
-        return Err(ApiError::bad_request(format!(
-            "the API version in the data ({given_version}) does not match the expected API version \
-             ({api_version})"
-        )));
-    }
-    object["apiVersion"] = api_version.into();
-    object["kind"] = kind.into();
-    if at(object, &["metadata"]).is_some_and(|metadata| !metadata.is_object()) {
-        return Err(ApiError::bad_request(format!(
-            "{kind} in version {:?} cannot be handled as a {kind}: metadata is not an object",
-            resource.version
-        )));
-    }
-    Ok(())
-}
-
-fn same_identity(new: &Value, target: &Target, name: &str) -> Result<()> {
-    let given = object::name(new);
-    if !given.is_empty() && given != name {
-        return Err(ApiError::bad_request(format!(
-            "the name of the object ({given}) does not match the name on the URL ({name})"
-        )));
-    }
-    let given = object::namespace(new);
-    if let Some(namespace) = &target.namespace
-        && !given.is_empty()
-        && given != namespace
-    {
-        return Err(ApiError::bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request",
-        ));
-    }
-    Ok(())
-}
-
-fn same_uid(live: &Value, new: &Value, named: Named<'_>) -> Result<()> {
-    let (given, uid) = (object::uid(new), object::uid(live));
-    if given.is_empty() || given == uid {
-        return Ok(());
-    }
-    Err(ApiError::conflict(
-        named,
-        format!("Precondition failed: UID in precondition: {given}, UID in object meta: {uid}"),
-    ))
-}
-
-/// Metadata that only the server writes comes from the stored object.
-fn keep_system_fields(old: &Value, new: &mut Value) {
-    let before = &old["metadata"];
-    let metadata = object_mut(new).entry("metadata").or_insert(Value::Null);
-    for key in [
-        "name",
-        "namespace",
-        "uid",
-        "creationTimestamp",
-        "deletionTimestamp",
-        "deletionGracePeriodSeconds",
-        "generation",
-        "resourceVersion",
-        "generateName",
-    ] {
-        carry(before, metadata, key);
-    }
-}
-
-/// Status and everything else are written by different requests.
-fn separate(row: &Resource, subresource: &str, old: &Value, new: &mut Value) {
-    if !row.status {
-        return;
-    }
-    if subresource != "status" {
-        carry(old, new, "status");
-        return;
-    }
-    let keep_metadata = row.custom.is_some() || row.storage == CRDS;
-    let managed = new["metadata"].get("managedFields").cloned();
-    let status = new.get("status").cloned();
-    let metadata = new["metadata"].clone();
-    *new = old.clone();
-    match status {
-        Some(status) => new["status"] = status,
-        None => {
-            object_mut(new).remove("status");
-        }
-    }
-    if !keep_metadata {
-        new["metadata"] = metadata;
-        if matches!(row.kind.as_str(), "Pod") {
-            let mut to = new["metadata"].take();
-            carry(&old["metadata"], &mut to, "ownerReferences");
-            new["metadata"] = to;
-        }
-        if row.group == "apps" && row.kind == "Deployment" {
-            let mut to = new["metadata"].take();
-            carry(&old["metadata"], &mut to, "labels");
-            new["metadata"] = to;
-        }
-    }
-    match managed {
-        Some(managed) => new["metadata"]["managedFields"] = managed,
-        None => {
-            metadata_mut(new).remove("managedFields");
-        }
-    }
-}
-
-fn bump_generation(row: &Resource, subresource: &str, old: &Value, new: &mut Value) {
-    if !row.has_generation() || subresource == "status" {
-        return;
-    }
-    let generation = at(old, &["metadata", "generation"]).and_then(Value::as_i64).unwrap_or(1);
-    let changed = |key: &str| old.get(key) != new.get(key);
-    let changed = if row.custom.is_some()
-        || matches!(row.kind.as_str(), "EndpointSlice" | "ValidatingWebhookConfiguration")
-    {
-        let keys = object_keys(old).chain(object_keys(new));
-        keys.filter(|&key| key != "metadata" && key != "apiVersion" && !(row.status && key == "status"))
-            .any(changed)
-    } else {
-        changed("spec")
-    };
-    let next = if changed { generation + 1 } else { generation };
-    metadata_mut(new).insert("generation".into(), next.into());
-}
-
-fn object_keys(value: &Value) -> impl Iterator<Item = &str> {
-    value.as_object().into_iter().flat_map(|map| map.keys().map(String::as_str))
-}
-
-/// Whether two states of an object differ in nothing but the times at which managers are said to have
-/// written.
-fn unchanged(old: &Value, new: &Value) -> bool {
-    let plain = |object: &Value| {
-        let mut object = object.clone();
-        let map = object_mut(&mut object);
-        map.remove("apiVersion");
-        let metadata = metadata_mut(&mut object);
-        metadata.remove("resourceVersion");
-        if let Some(Value::Array(entries)) = metadata.get_mut("managedFields") {
-            for entry in entries {
-                object_mut(entry).remove("time");
-            }
-        }
-        object
-    };
-    plain(old) == plain(new)
 }
 
 fn check_namespace(cluster: &Cluster, row: &Resource, namespace: &str, name: &str) -> Result<()> {
@@ -658,40 +490,4 @@ fn metadata_errors(row: &Resource, old: Option<&Value>, new: &Value) -> Vec<Fiel
         }
     }
     errors
-}
-
-impl Resource {
-    /// Whether its objects count changes of what is asked for in `metadata.generation`.
-    pub(crate) fn has_generation(&self) -> bool {
-        self.custom.is_some()
-            || matches!(
-                self.kind.as_str(),
-                "CustomResourceDefinition"
-                    | "DaemonSet"
-                    | "Deployment"
-                    | "EndpointSlice"
-                    | "NetworkPolicy"
-                    | "Pod"
-                    | "PodDisruptionBudget"
-                    | "ReplicaSet"
-                    | "ValidatingWebhookConfiguration"
-            )
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_the_time_of_a_manager_is_no_change() {
-        let at = |time: &str, data: &str| {
-            json!({
-                "metadata": { "resourceVersion": time, "managedFields": [{ "manager": "a", "time": time }] },
-                "data": data,
-            })
-        };
-        assert!(unchanged(&at("1", "x"), &at("2", "x")));
-        assert!(!unchanged(&at("1", "x"), &at("1", "y")));
-    }
 }

@@ -16,7 +16,7 @@ async fn as_user(target: &Target, token: Option<&str>) -> Target {
         .await
         .expect("a configuration");
     let client = Client::try_from(config).expect("a client");
-    Target { client, kubeconfig: String::new(), server: None }
+    Target { client, kubeconfig: String::new(), server: None, certificates: None }
 }
 
 #[tokio::test]

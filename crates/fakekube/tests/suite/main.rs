@@ -6,6 +6,7 @@
 mod access;
 mod collector;
 mod custom;
+mod hook;
 mod kubectl;
 mod objects;
 mod real;
@@ -13,3 +14,4 @@ mod recorded;
 mod services;
 mod target;
 mod watches;
+mod webhooks;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use crate::target::Target;
-use crate::{collector, custom, objects, recorded, services, watches};
+use crate::{collector, custom, objects, recorded, services, watches, webhooks};
 
 /// Ends the server even when a scenario fails.
 struct Running {
@@ -37,7 +37,8 @@ async fn a_real_api_server_agrees() {
         .expect("the script runs");
     assert!(status.success(), "kapi up failed");
     let kubeconfig = std::fs::read_to_string(running.dir.path().join("kubeconfig")).expect("a kubeconfig");
-    let target = Target::existing(kubeconfig).await;
+    let mut target = Target::existing(kubeconfig).await;
+    target.certificates = Some(running.dir.path().to_owned());
 
     recorded::answers(&target).await;
     objects::only_what_is_selected_is_listed(&target).await;
@@ -52,5 +53,8 @@ async fn a_real_api_server_agrees() {
     watches::a_watch_sees_every_change_once(&target).await;
     watches::a_streaming_list_ends_with_a_bookmark(&target).await;
     watches::selected_objects_come_and_go(&target).await;
+    webhooks::a_webhook_judges_writes(&target).await;
+    webhooks::a_webhook_sees_what_a_write_would_do(&target).await;
+    webhooks::bad_configurations_are_refused(&target).await;
     collector::owned_objects_follow_their_owner(&target).await;
 }

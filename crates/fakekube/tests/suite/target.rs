@@ -9,6 +9,8 @@ use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
 
+use crate::hook::Identity;
+
 pub(crate) const MERGE: &str = "application/merge-patch+json";
 pub(crate) const STRATEGIC: &str = "application/strategic-merge-patch+json";
 pub(crate) const JSON: &str = "application/json";
@@ -18,6 +20,8 @@ pub(crate) struct Target {
     pub(crate) client: Client,
     pub(crate) kubeconfig: String,
     pub(crate) server: Option<Server>,
+    /// Where a real server's script put a certificate for webhooks, if this is one.
+    pub(crate) certificates: Option<PathBuf>,
 }
 
 /// An answer: code, body and warning.
@@ -38,13 +42,20 @@ impl Target {
         let server = Server::start(options).await.expect("starts");
         let kubeconfig = server.kubeconfig();
         let client = ferrolb_fakekube::gc::client(&kubeconfig).await.expect("a client");
-        Self { client, kubeconfig, server: Some(server) }
+        Self { client, kubeconfig, server: Some(server), certificates: None }
     }
 
     /// A server reached by a kubeconfig.
     pub(crate) async fn existing(kubeconfig: String) -> Self {
         let client = ferrolb_fakekube::gc::client(&kubeconfig).await.expect("a client");
-        Self { client, kubeconfig, server: None }
+        Self { client, kubeconfig, server: None, certificates: None }
+    }
+
+    /// What a webhook of a scenario shows.
+    pub(crate) fn identity(&self) -> Identity {
+        let Some(dir) = &self.certificates else { return Identity::new(&["127.0.0.1"]) };
+        let read = |name: &str| std::fs::read_to_string(dir.join(name)).expect("a file");
+        Identity { certificate: read("webhook.crt"), key: read("webhook.key"), authority: read("ca.crt") }
     }
 
     pub(crate) async fn send(
@@ -63,7 +74,8 @@ impl Target {
         let request = request.body(Body::from(body)).expect("a request");
         let response = self.client.send(request).await.expect("an answer");
         let code = response.status().as_u16();
-        let warnings = response.headers().get_all("warning").iter().filter_map(|value| value.to_str().ok());
+        let warnings = response.headers().get_all("warning").iter();
+        let warnings = warnings.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
         let warning = warnings.collect::<Vec<_>>().join(", ");
         let bytes = response.into_body().collect_bytes().await.expect("a body");
         let text = || Value::String(String::from_utf8_lossy(&bytes).into_owned());

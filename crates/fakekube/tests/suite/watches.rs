@@ -127,8 +127,8 @@ async fn a_watch_ends_when_its_time_is_up_or_the_server_stops() {
     let path = target.namespace("ends").await + "/configmaps";
     let mut short = Events::start(&target, &format!("{path}?watch=1&timeoutSeconds=1")).await;
     assert!(short.ends().await);
-    let Target { client, kubeconfig, server } = target;
-    let target = Target { client, kubeconfig, server: None };
+    let Target { client, kubeconfig, server, certificates } = target;
+    let target = Target { client, kubeconfig, server: None, certificates };
     let mut long = Events::start(&target, &format!("{path}?watch=1")).await;
     server.expect("ours").shutdown().await;
     let next = tokio::time::timeout(Duration::from_secs(10), long.0.next()).await.expect("an end in time");
