@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ferrolb_config::Pool;
-use ferrolb_ipam::{Claim, IpFamilyPolicy};
+use ferrolb_ipam::{Claim, IpFamilyPolicy, Want};
 use ferrolb_net_types::{IpFamily, Prefix, ServiceKey};
 use proptest::prelude::*;
 
-use crate::common::{allocator, claim, dual, from_pool, holding, pinned, pool, sharing, v6};
+use crate::common::{allocator, claim, dual, from_pool, holding, pinned, pool, sharing, v6, wants};
 
 /// Who holds what, and nothing else.
 #[derive(Default)]
@@ -214,6 +214,56 @@ proptest! {
             let decision = after.converge(claim);
             prop_assert!(decision.ingress.starts_with(&listed));
             prop_assert_eq!(decision.cleared, None);
+        }
+    }
+
+    #[test]
+    fn whoever_waits_is_helped_by_nothing_but_what_it_waits_for(
+        pools in pools(),
+        steps in prop::collection::vec((claims(), any::<bool>(), 0..8_u8), 1..50),
+    ) {
+        let mut allocator = allocator(pools);
+        // Those who were refused, with what they wait for; `None`: nothing that others do.
+        let mut refused: BTreeMap<ServiceKey, (Claim, Option<Want>)> = BTreeMap::new();
+        for (claim, leave, low) in steps {
+            let claim = if low == 0 && claim.cluster_ips == ["10.96.0.1"] { wants(claim, &["1.0.1.1"]) } else { claim };
+            refused.remove(&claim.service);
+            if leave {
+                allocator.release(&claim.service);
+            } else {
+                let decision = allocator.converge(&claim);
+                if decision.ingress.is_empty() {
+                    refused.insert(claim.service.clone(), (claim, decision.waits_for));
+                }
+            }
+            let freed = allocator.take_changes().freed;
+            let mut served: Vec<(Want, bool)> = Vec::new();
+            for (claim, want) in refused.values() {
+                let is_served = !allocator.clone().converge(claim).ingress.is_empty();
+                let told = want.as_ref().is_some_and(|want| {
+                    want.spots().iter().any(|spot| freed.contains(spot) && allocator.has_room(spot))
+                });
+                prop_assert!(told || !is_served, "{} was not told of {freed:?}", claim.service);
+                served.extend(want.clone().map(|want| (want, is_served)));
+            }
+            // Who wants the same has the same prospects.
+            for (want, is_served) in &served {
+                prop_assert!(served.iter().all(|(other, s)| other != want || s == is_served), "{want:?}");
+            }
+            // Who can be served is served by its controller, and waits no longer.
+            loop {
+                let served: Vec<ServiceKey> = refused
+                    .values()
+                    .filter(|(claim, _)| !allocator.converge(claim).ingress.is_empty())
+                    .map(|(claim, _)| claim.service.clone())
+                    .collect();
+                if served.is_empty() {
+                    break;
+                }
+                refused.retain(|service, _| !served.contains(service));
+            }
+            // What that brought about was looked at while it happened.
+            allocator.take_changes();
         }
     }
 }

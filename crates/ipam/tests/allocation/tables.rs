@@ -12,7 +12,7 @@ use IpFamilyPolicy::{PreferDualStack, RequireDualStack, SingleStack};
 
 #[test]
 fn two_services_on_one_address() {
-    // A1 to A13, for both families.
+    // A1 to A12, and A13: all of it for IPv6 as well.
     for (block, ip, family) in [
         ("1.2.3.0/24", "1.2.3.4", (|claim| claim) as fn(Claim) -> Claim),
         ("1000::/120", "1000::4", v6 as fn(Claim) -> Claim),
@@ -64,15 +64,14 @@ fn protocols_are_ports_of_their_own() {
 
 #[test]
 fn buggy_addresses_are_not_handed_out() {
-    // A4, A5, A26.
     let avoiding = |pool: Pool| Pool { avoid_buggy_ips: true, ..pool };
     let mut a = allocator(vec![avoiding(pool("p", &["1.2.3.0/24", "1000::/120"]))]);
     for ip in ["1.2.3.0", "1.2.3.255"] {
         let refusal = format!("[\"{ip}\"] is not allowed in config");
-        assert_eq!(decide(&mut a, &wants(claim("s"), &[ip])), refusal);
+        assert_eq!(decide(&mut a, &wants(claim("s"), &[ip])), refusal, "A4");
     }
-    assert_eq!(decide(&mut a, &wants(claim("s"), &["1.2.3.254"])), "1.2.3.254");
-    assert_eq!(decide(&mut a, &v6(wants(claim("t"), &["1000::ff"]))), "1000::ff");
+    assert_eq!(decide(&mut a, &wants(claim("s"), &["1.2.3.254"])), "1.2.3.254", "A4");
+    assert_eq!(decide(&mut a, &v6(wants(claim("t"), &["1000::ff"]))), "1000::ff", "A5");
 
     let mut a = allocator(vec![
         pool("p", &["1.2.3.0/31", "1.2.3.254/31"]),
@@ -81,55 +80,108 @@ fn buggy_addresses_are_not_handed_out() {
     let ips: Vec<String> = (0..7).map(|n| decide(&mut a, &claim(&format!("s{n}")))).collect();
     assert_eq!(
         ips,
-        ["1.2.3.0", "1.2.3.1", "1.2.3.254", "1.2.3.255", "1.2.4.1", "1.2.4.254", "no available IPs"]
+        ["1.2.3.0", "1.2.3.1", "1.2.3.254", "1.2.3.255", "1.2.4.1", "1.2.4.254", "no available IPs"],
+        "A26"
     );
 }
 
 #[test]
 fn pools_admit_by_namespace_and_label() {
-    // A14 to A17, and what is refused changes nothing (A18).
+    // By label, and by both: A16 and A17 of the controller's rows.
     let restricted =
         |namespaces: &[&str]| allocator(vec![pinned(pool("p", &["1.2.3.0/31"]), namespaces, vec![], 0)]);
     let refusal = "pool p not compatible for ip assignment";
     for named in [wants(claim("s"), &["1.2.3.1"]), from_pool(claim("s"), "p")] {
-        assert_eq!(decide(&mut restricted(&["m"]), &named), refusal);
-        assert_ne!(decide(&mut restricted(&["m", "n"]), &named), refusal);
+        assert_eq!(decide(&mut restricted(&["m"]), &named), refusal, "A15");
+        assert_ne!(decide(&mut restricted(&["m", "n"]), &named), refusal, "A15");
     }
-    assert_eq!(decide(&mut restricted(&["m"]), &claim("s")), "no available IPs");
+    assert_eq!(decide(&mut restricted(&["m"]), &claim("s")), "no available IPs", "A15");
 
     let mut a = allocator(vec![pool("p", &["1.2.3.0/31"]), pool("q", &["1000::/127"])]);
     let both = wants(dual(claim("s"), RequireDualStack), &["1.2.3.0", "1000::"]);
-    assert_eq!(decide(&mut a, &both), r#"["1.2.3.0" "1000::"] is not allowed in config"#);
-    assert_eq!(decide(&mut a, &wants(claim("t"), &["1.2.3.0"])), "1.2.3.0", "nothing leaked");
+    assert_eq!(decide(&mut a, &both), r#"["1.2.3.0" "1000::"] is not allowed in config"#, "A14");
+    assert_eq!(decide(&mut a, &wants(claim("t"), &["1.2.3.0"])), "1.2.3.0", "A18: nothing leaked");
+}
+
+#[test]
+fn what_is_refused_changes_nothing() {
+    // A18: for every way to be refused, what others hold and every counter is as it was.
+    let mut a = allocator(vec![
+        pool("p", &["1.2.3.0/31", "1000::/127"]),
+        pinned(pool("q", &["4.4.4.0/31"]), &["m"], vec![], 0),
+    ]);
+    decide(&mut a, &sharing(claim("x"), "k", "", 80));
+    decide(&mut a, &dual(claim("y"), RequireDualStack));
+    for (refused, why) in [
+        (wants(claim("s"), &["9.9.9.9"]), r#"["9.9.9.9"] is not allowed in config"#),
+        (wants(claim("s"), &["4.4.4.0"]), "pool q not compatible for ip assignment"),
+        (
+            wants(claim("s"), &["1000::"]),
+            r#"requested loadBalancer IP(s) ["1000::"] does not match the ipFamily of the service"#,
+        ),
+        (
+            wants(claim("s"), &["1.2.3.0"]),
+            r#"can't change sharing key for "n/s", address also in use by n/x"#,
+        ),
+        (
+            wants(sharing(claim("s"), "k", "", 80), &["1.2.3.0"]),
+            r#"port TCP/80 is already in use on "1.2.3.0""#,
+        ),
+        (
+            wants(dual(sharing(claim("s"), "k", "", 81), RequireDualStack), &["1.2.3.0", "1000::"]),
+            r#"can't change sharing key for "n/s", address also in use by n/y"#,
+        ),
+        (
+            from_pool(wants(sharing(claim("s"), "k", "", 81), &["1.2.3.0"]), "q"),
+            r#"requested loadBalancer IP(s) ["1.2.3.0"] is not compatible with requested address pool q"#,
+        ),
+        (dual(claim("s"), RequireDualStack), "no available IPs"),
+        (claim("s"), "no available IPs"),
+    ] {
+        let before = (a.counters("p"), a.counters("q"));
+        let (x, y) = (a.allocation(&claim("x").service).cloned(), a.allocation(&claim("y").service).cloned());
+        assert_eq!(decide(&mut a, &refused), why);
+        assert_eq!((a.counters("p"), a.counters("q")), before, "{why}");
+        assert_eq!(a.allocation(&claim("x").service).cloned(), x, "{why}");
+        assert_eq!(a.allocation(&claim("y").service).cloned(), y, "{why}");
+        assert_eq!(a.allocation(&claim("s").service), None, "{why}");
+    }
 }
 
 #[test]
 fn a_named_pool_until_it_is_full() {
-    // A19 to A24.
     let mut a = allocator(vec![pool("p", &["1.2.3.0/30", "1000::/127"]), pool("spare", &["9.9.9.0/24"])]);
     let from = |name: &str| sharing(from_pool(claim(name), "p"), "k", "", 80);
     let ips: Vec<String> = (0..5).map(|n| decide(&mut a, &from(&format!("s{n}")))).collect();
     let full = "no available IPs in pool p for ipv4 IPFamily";
-    assert_eq!(ips, ["1.2.3.0", "1.2.3.1", "1.2.3.2", "1.2.3.3", full]);
+    assert_eq!(ips, ["1.2.3.0", "1.2.3.1", "1.2.3.2", "1.2.3.3", full], "A19");
     let neighbour = sharing(from_pool(claim("tls"), "p"), "k", "", 443);
-    assert_eq!(decide(&mut a, &neighbour), "1.2.3.0", "sharing lets one more in");
+    assert_eq!(decide(&mut a, &neighbour), "1.2.3.0", "A20: sharing lets one more in");
     a.release(&from("s1").service);
-    assert_eq!(decide(&mut a, &from("s4")), "1.2.3.1");
+    assert_eq!(decide(&mut a, &from("s4")), "1.2.3.1", "A19: after a release");
     assert_eq!(decide(&mut a, &v6(from("a"))), "1000::");
     assert_eq!(decide(&mut a, &v6(from("b"))), "1000::1");
     assert_eq!(decide(&mut a, &v6(from("c"))), "no available IPs in pool p");
-    assert_eq!(decide(&mut a, &from_pool(claim("x"), "none")), r#"unknown pool "none""#);
+    assert_eq!(decide(&mut a, &from_pool(claim("x"), "none")), r#"unknown pool "none""#, "A24");
     let mut a = allocator(vec![pool("p", &["1.2.3.0/30"])]);
     assert_eq!(
         decide(&mut a, &from_pool(dual(claim("s"), RequireDualStack), "p")),
-        "no available IPs in pool p for dual IPFamily"
+        "no available IPs in pool p for dual IPFamily",
+        "A22"
+    );
+    let held = holding(claim("s"), &["1.2.3.0".parse().unwrap()]);
+    assert_eq!(decide(&mut a, &held), "1.2.3.0");
+    assert_eq!(
+        decide(&mut a, &from_pool(v6(held), "p")),
+        "no available IPs in pool p for ipv6 IPFamily",
+        "A21"
     );
     assert_eq!(decide(&mut a, &dual(claim("s"), SingleStack)), "no available IPs", "A33");
 }
 
 #[test]
 fn dual_stack_from_any_pool() {
-    // A22, A23, A45, C59; between pools the one with both families wins.
+    // A23, A45, C59; between pools the one with both families wins.
     let v4 = || pool("v4", &["1.2.3.0/31"]);
     let v6_only = || pool("six", &["1000::/127"]);
     let both = || pool("z", &["4.4.4.0/31", "4000::/128"]);
@@ -154,14 +206,14 @@ fn dual_stack_from_any_pool() {
         assert_eq!(decide(&mut allocator(pools), &claim), expected, "{names:?}");
     }
     let mut a = allocator(vec![both()]);
-    assert_eq!(decide(&mut a, &dual(claim("s"), RequireDualStack)), "4.4.4.0 4000::");
-    assert_eq!(decide(&mut a, &dual(claim("t"), RequireDualStack)), "no available IPs");
+    assert_eq!(decide(&mut a, &dual(claim("s"), RequireDualStack)), "4.4.4.0 4000::", "A22");
+    assert_eq!(decide(&mut a, &dual(claim("t"), RequireDualStack)), "no available IPs", "A22");
     assert_eq!(decide(&mut a, &claim("u")), "4.4.4.1", "nothing leaked");
 }
 
 #[test]
 fn pools_that_must_be_asked_for_and_pools_that_are_full() {
-    // A25, A32, A46.
+    // A32, A46.
     let by_hand = |pool: Pool| Pool { auto_assign: false, ..pool };
     let mut a = allocator(vec![
         by_hand(pool("a", &["1.1.1.1/32", "1000::1/128"])),
@@ -172,6 +224,16 @@ fn pools_that_must_be_asked_for_and_pools_that_are_full() {
     assert_eq!(ips, ["2.2.2.2", "3.3.3.3", "no available IPs"]);
     assert_eq!(decide(&mut a, &v6(claim("v6"))), "no available IPs");
     assert_eq!(decide(&mut a, &from_pool(claim("s2"), "a")), "1.1.1.1");
+}
+
+#[test]
+fn any_pool_until_all_are_full() {
+    // A25.
+    let mut a = allocator(vec![pool("p", &["1.2.3.0/31"]), pool("q", &["4.4.4.0/31"])]);
+    let sharer = |name: &str, port: u16| sharing(claim(name), "k", "", port);
+    let ips: Vec<String> = (0..5).map(|n| decide(&mut a, &sharer(&format!("s{n}"), 80))).collect();
+    assert_eq!(ips, ["1.2.3.0", "1.2.3.1", "4.4.4.0", "4.4.4.1", "no available IPs"]);
+    assert_eq!(decide(&mut a, &sharer("s5", 443)), "1.2.3.0", "sharing helps");
 }
 
 #[test]
