@@ -24,7 +24,7 @@ type Key = (String, String);
 type Fate = Box<dyn FnMut(&ApiRequest) -> Option<WriteError>>;
 
 pub(crate) struct Cluster {
-    settings: Settings,
+    pub(crate) settings: Settings,
     core: Option<Core>,
     pub(crate) now: Time,
     objects: BTreeMap<&'static str, BTreeMap<Key, Value>>,
@@ -36,6 +36,8 @@ pub(crate) struct Cluster {
     lagging: VecDeque<Input>,
     /// The API server has no IPv6: whoever would like two families gets one.
     pub(crate) single_stack: bool,
+    /// Where watch events go instead, if somebody else hands them over.
+    pub(crate) news: Option<Vec<Input>>,
     /// Decides the fate of a write; `None` lets it pass.
     pub(crate) fate: Fate,
     /// Somebody who answers every write of a Service before the writer hears how it ended.
@@ -77,6 +79,7 @@ impl Cluster {
             watches_lag: false,
             lagging: VecDeque::new(),
             single_stack: false,
+            news: None,
             fate: Box::new(|_| None),
             rival: None,
             events: vec![],
@@ -144,9 +147,13 @@ impl Cluster {
         self.inputs.push_back(Input::Communities(Change::Reset(self.list("communities"))));
         self.inputs.push_back(Input::Namespaces(Change::Reset(self.list("namespaces"))));
         self.inputs.push_back(Input::ConfigurationStates(Change::Reset(self.list("configurationstates"))));
+        if self.settings.conditions {
+            self.inputs.push_back(Input::L2Statuses(Change::Reset(self.list("servicel2statuses"))));
+            self.inputs.push_back(Input::BgpStatuses(Change::Reset(self.list("servicebgpstatuses"))));
+        }
     }
 
-    fn list<T: DeserializeOwned>(&self, plural: &str) -> Vec<T> {
+    pub(crate) fn list<T: DeserializeOwned>(&self, plural: &str) -> Vec<T> {
         let objects = self.objects.get(plural).into_iter().flat_map(BTreeMap::values);
         objects.map(|object| serde_json::from_value(object.clone()).unwrap()).collect()
     }
@@ -271,7 +278,7 @@ impl Cluster {
     }
 
     /// Stores an object as if somebody had written it, and tells the watches.
-    fn store(&mut self, plural: &'static str, object: Value) -> Value {
+    pub(crate) fn store(&mut self, plural: &'static str, object: Value) -> Value {
         self.version += 1;
         let mut object = prune(object);
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
@@ -283,6 +290,10 @@ impl Cluster {
     }
 
     fn deliver(&mut self, input: Input) {
+        if let Some(news) = &mut self.news {
+            news.push(input);
+            return;
+        }
         if self.core.is_none() {
             return;
         }
@@ -527,6 +538,8 @@ fn applied(plural: &str, object: &Value) -> Input {
         "ipaddresspools" => Input::Pools(change(object)),
         "communities" => Input::Communities(change(object)),
         "namespaces" => Input::Namespaces(change(object)),
+        "servicel2statuses" => Input::L2Statuses(change(object)),
+        "servicebgpstatuses" => Input::BgpStatuses(change(object)),
         _ => Input::ConfigurationStates(change(object)),
     }
 }
@@ -540,6 +553,8 @@ fn deleted(plural: &str, namespace: &str, name: &str) -> Input {
         "ipaddresspools" => Input::Pools(change(namespace, name)),
         "communities" => Input::Communities(change(namespace, name)),
         "namespaces" => Input::Namespaces(change(namespace, name)),
+        "servicel2statuses" => Input::L2Statuses(change(namespace, name)),
+        "servicebgpstatuses" => Input::BgpStatuses(change(namespace, name)),
         _ => Input::ConfigurationStates(change(namespace, name)),
     }
 }
