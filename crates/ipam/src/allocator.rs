@@ -30,8 +30,10 @@ pub struct Allocator {
     /// The addresses on which a Service with these keys might join, by pool, family, ordinal.
     joinable: BTreeMap<Keys, BTreeMap<(PoolId, IpFamily, u128), IpAddr>>,
     allocations: BTreeMap<ServiceKey, Allocation>,
-    /// Addresses that a Service's status still lists though it does not hold them any more.
-    leaving: BTreeMap<ServiceKey, Vec<IpAddr>>,
+    /// Addresses of the pools that a Service's status lists, or may come to list, though it does not hold them; and
+    /// the other way round. Where nobody holds one, one of those who list it is on it.
+    leaving: BTreeMap<ServiceKey, BTreeSet<IpAddr>>,
+    listed_by: BTreeMap<IpAddr, BTreeSet<ServiceKey>>,
     /// Addresses that a Service may come to list, for all anybody knows; and for whom each is reserved.
     reserved: BTreeMap<ServiceKey, Vec<IpAddr>>,
     reserved_for: BTreeMap<IpAddr, BTreeSet<ServiceKey>>,
@@ -125,6 +127,15 @@ pub(crate) enum Covered {
     ByWhatIsHandedOut,
 }
 
+/// Who is on an address once its last user left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Heirs {
+    /// Somebody whose status lists it too.
+    WhoeverListsIt,
+    /// Nobody: its user comes back at once, with other keys or ports.
+    None,
+}
+
 impl Allocator {
     /// An allocator in which nobody holds anything yet.
     pub fn new(config: &Config) -> Self {
@@ -143,17 +154,18 @@ impl Allocator {
     /// Takes everything from a Service that is gone or no longer ours. Whether there was anything.
     pub fn release(&mut self, service: &ServiceKey) -> bool {
         self.set_reserved(service, vec![]);
-        let leaving = self.leaving.remove(service).unwrap_or_default();
-        for &ip in &leaving {
+        let held_back =
+            self.unlist(service).into_iter().filter(|ip| self.is_on(service, *ip)).collect::<Vec<_>>();
+        for &ip in &held_back {
             self.leave(service, &[], ip);
         }
-        self.drop_allocation(service) || !leaving.is_empty()
+        self.drop_allocation(service) || !held_back.is_empty()
     }
 
     /// Keeps everybody else off the addresses that a Service's status lists, though it does not hold them.
     ///
-    /// An address is free only when no status lists it any more: whoever reads the status acts on it. Addresses
-    /// that others hold, and its own, are left out; the list replaces a former one.
+    /// An address is free only when no status lists it any more: whoever reads the status acts on it. Those who hold
+    /// such an address keep it, and what the Service itself holds is left out; the list replaces a former one.
     pub fn hold_back(&mut self, service: &ServiceKey, listed: &[Option<IpAddr>]) {
         let before = self.let_go(service);
         self.hold_back_after(service, listed, before);
@@ -200,13 +212,23 @@ impl Allocator {
         listed: &[Option<IpAddr>],
         before: Vec<IpAddr>,
     ) {
-        let mut held_back: Vec<IpAddr> = Vec::new();
+        let own = self.allocations.get(service).map(|a| a.ips.clone()).unwrap_or_default();
         let reserved = self.reserved.get(service).cloned().unwrap_or_default();
-        for ip in listed.iter().copied().flatten().chain(reserved) {
-            if !self.tenants.contains_key(&ip) && self.space.locate(ip).is_some() {
+        let leaving: BTreeSet<IpAddr> = listed
+            .iter()
+            .copied()
+            .flatten()
+            .chain(reserved)
+            .filter(|ip| !own.contains(ip) && self.space.locate(*ip).is_some())
+            .collect();
+        for &ip in &leaving {
+            self.listed_by.entry(ip).or_default().insert(service.clone());
+            if !self.tenants.contains_key(&ip) {
                 self.enter(service, &Keys::default(), &[], ip);
-                held_back.push(ip);
             }
+        }
+        if !leaving.is_empty() {
+            self.leaving.insert(service.clone(), leaving);
         }
         for ip in before {
             if !self.tenants.contains_key(&ip)
@@ -215,9 +237,24 @@ impl Allocator {
                 self.tell_unused(place.pool, ip);
             }
         }
-        if !held_back.is_empty() {
-            self.leaving.insert(service.clone(), held_back);
+    }
+
+    /// Forgets what the Service lists without holding it; what that was.
+    fn unlist(&mut self, service: &ServiceKey) -> BTreeSet<IpAddr> {
+        let listed = self.leaving.remove(service).unwrap_or_default();
+        for ip in &listed {
+            if let Some(services) = self.listed_by.get_mut(ip) {
+                services.remove(service);
+                if services.is_empty() {
+                    self.listed_by.remove(ip);
+                }
+            }
         }
+        listed
+    }
+
+    fn is_on(&self, service: &ServiceKey, ip: IpAddr) -> bool {
+        self.tenants.get(&ip).is_some_and(|tenants| tenants.services.contains(service))
     }
 
     /// The pools, in order of name.
@@ -253,7 +290,8 @@ impl Allocator {
     /// Undoes [`Allocator::hold_back`] while the Service itself is decided anew; what was held back. Nobody is told
     /// that something became free.
     pub(crate) fn let_go(&mut self, service: &ServiceKey) -> Vec<IpAddr> {
-        let before = self.leaving.remove(service).unwrap_or_default();
+        let before =
+            self.unlist(service).into_iter().filter(|ip| self.is_on(service, *ip)).collect::<Vec<_>>();
         let freed = std::mem::take(&mut self.changes.freed);
         for &ip in &before {
             self.leave(service, &[], ip);
@@ -360,7 +398,8 @@ impl Allocator {
         }
         if let Some(old) = self.allocations.insert(claim.service.clone(), allocation.clone()) {
             for ip in old.ips {
-                self.leave(&claim.service, &old.ports, ip);
+                let heirs = if allocation.ips.contains(&ip) { Heirs::None } else { Heirs::WhoeverListsIt };
+                self.leave_to(heirs, &claim.service, &old.ports, ip);
             }
         }
         for ip in allocation.ips {
@@ -432,6 +471,10 @@ impl Allocator {
     }
 
     fn leave(&mut self, service: &ServiceKey, ports: &[Port], ip: IpAddr) {
+        self.leave_to(Heirs::WhoeverListsIt, service, ports, ip);
+    }
+
+    fn leave_to(&mut self, heirs: Heirs, service: &ServiceKey, ports: &[Port], ip: IpAddr) {
         let Some(tenants) = self.tenants.get_mut(&ip) else { return };
         tenants.services.remove(service);
         for port in ports {
@@ -472,10 +515,14 @@ impl Allocator {
         } else {
             taken.withheld -= 1;
         }
-        let heir = self.reserved_for.get(&ip).into_iter().flatten().find(|heir| *heir != service).cloned();
+        let heir = match heirs {
+            Heirs::WhoeverListsIt => {
+                self.listed_by.get(&ip).into_iter().flatten().find(|heir| *heir != service).cloned()
+            }
+            Heirs::None => None,
+        };
         if let Some(heir) = heir {
             self.enter(&heir, &Keys::default(), &[], ip);
-            self.leaving.entry(heir).or_default().push(ip);
         } else if had_unused {
             self.changes.freed.insert(Spot(Place::Address(ip)));
         } else {

@@ -360,3 +360,47 @@ fn only_those_wait_whom_a_release_could_help() {
     decide(&mut a, &v6(claim("six")));
     assert!(a.converge(&prefer("s")).waits_for.is_some(), "somebody has the one IPv6 address");
 }
+
+#[test]
+fn an_address_is_free_when_no_status_lists_it_any_more() {
+    let ip = ["1.2.3.0".parse().unwrap()];
+    let listing = |name: &str| holding(claim(name), &ip);
+    let listed = listing("x").held;
+    let full = "no available IPs";
+
+    // Its holder goes, but two others list it, who may not have it.
+    let mut a = allocator(vec![pool("p", &["1.2.3.0/32"])]);
+    assert_eq!(decide(&mut a, &claim("holder")), "1.2.3.0");
+    for name in ["x", "y"] {
+        a.hold_back(&claim(name).service, &listed);
+    }
+    assert!(a.release(&claim("holder").service));
+    assert_eq!(decide(&mut a, &claim("w")), full);
+    a.take_changes();
+    a.hold_back(&claim("x").service, &[]);
+    assert_eq!(decide(&mut a, &claim("w")), full, "one of them still does");
+    assert!(a.take_changes().freed.is_empty());
+    a.hold_back(&claim("y").service, &[]);
+    let freed = a.take_changes().freed;
+    let want = allocator(vec![pool("p", &["1.2.3.0/32"])]);
+    assert!(!freed.is_empty() && freed.iter().any(|spot| want.has_room(spot)));
+    assert_eq!(a.counters("p").unwrap().ipv4.in_use, 0);
+    assert_eq!(decide(&mut a, &claim("w")), "1.2.3.0");
+
+    // One who lists it may take it, once it is the last who does.
+    let mut a = allocator(vec![pool("p", &["1.2.3.0/32"])]);
+    for name in ["x", "y"] {
+        a.hold_back(&claim(name).service, &listed);
+    }
+    assert_eq!(a.counters("p").unwrap().ipv4.in_use, 1);
+    assert!(a.release(&claim("x").service));
+    assert_eq!(decide(&mut a, &listing("y")), "1.2.3.0");
+    assert_eq!(a.counters("p").unwrap().ipv4.in_use, 1);
+
+    // A holder that changes its ports is not disturbed by one who lists its address.
+    let mut a = allocator(vec![pool("p", &["1.2.3.0/32"])]);
+    assert_eq!(decide(&mut a, &sharing(claim("holder"), "k", "", 80)), "1.2.3.0");
+    a.hold_back(&claim("x").service, &listed);
+    assert_eq!(decide(&mut a, &holding(sharing(claim("holder"), "k", "", 81), &ip)), "1.2.3.0");
+    assert_eq!(decide(&mut a, &sharing(claim("sharer"), "k", "", 80)), "1.2.3.0");
+}
