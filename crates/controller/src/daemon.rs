@@ -23,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 use crate::gauges::Gauges;
 use crate::memberlist_secret;
 use crate::options::{Options, WebhookMode};
+use crate::webhook;
 
 /// The first word of the User-Agent, under which the API server files writes that name no manager.
 const FIELD_MANAGER: &str = "controller";
@@ -47,26 +48,39 @@ pub async fn run(options: Options, client: Client, stop: CancellationToken) -> a
         readiness.clone(),
         &mut tasks,
     )?;
-    if options.webhook_mode == WebhookMode::Enabled {
-        tracing::warn!(
-            op = "startup",
-            "admission webhooks are not served yet: objects are checked when they are used, and what is wrong \
-             stands in the ConfigurationState; --webhook-mode=disabled silences this line"
-        );
-    }
     tracing::info!(op = "Run", "Starting Manager");
 
     let reach = Reach::default();
     let common = &options.common;
+    let (listed, settled) = (Readiness::not_yet(), Readiness::not_yet());
+    let settled = match options.webhook_mode {
+        WebhookMode::Enabled | WebhookMode::OnlyWebhook => {
+            webhook::start(&options, &client, &reach, &mut tasks)
+        }
+        WebhookMode::Disabled => {
+            settled.set(true);
+            settled
+        }
+    };
+    tokio::spawn(webhook::ready_with(listed.clone(), settled, readiness.clone()));
+    if let Some(secret) = options.memberlist_secret.clone() {
+        let (namespace, deployment) = (common.namespace.clone(), options.deployment.clone());
+        tokio::spawn(memberlist_secret::ensure(client.clone(), namespace, secret, deployment));
+    }
+    if options.webhook_mode == WebhookMode::OnlyWebhook {
+        // There is nothing to list, and nothing to decide.
+        listed.set(true);
+        stay_small(readiness);
+        return tokio::select! {
+            ended = tasks.join_next() => Err(task_ended(ended)),
+            () = stop.cancelled() => Ok(()),
+        };
+    }
     let pod = tokio::select! {
         pod = own_pod(&client, &reach, &common.namespace, &common.pod_name) => pod,
         ended = tasks.join_next() => return Err(task_ended(ended)),
         () = stop.cancelled() => return Ok(()),
     };
-    if let Some(secret) = options.memberlist_secret.clone() {
-        let (namespace, deployment) = (common.namespace.clone(), options.deployment.clone());
-        tokio::spawn(memberlist_secret::ensure(client.clone(), namespace, secret, deployment));
-    }
 
     let clocks = Clocks::start();
     let settings = Settings {
@@ -79,7 +93,7 @@ pub async fn run(options: Options, client: Client, stop: CancellationToken) -> a
         ..Settings::default()
     };
     let mut core = Core::new(clocks.read(), settings);
-    let (feed, mut inbox) = inbox(KINDS, readiness.clone(), undecodable);
+    let (feed, mut inbox) = inbox(KINDS, listed, undecodable);
     start_watches(&feed, &common.namespace, &client, &reach, &mut tasks);
     let results = feed.own();
     let shell = Shell {

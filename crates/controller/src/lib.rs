@@ -14,11 +14,14 @@ mod daemon;
 mod gauges;
 mod memberlist_secret;
 mod options;
+mod reviews;
+mod webhook;
 
 use std::process::ExitCode;
 
 pub use daemon::run;
-pub use options::{Options, WebhookMode, flags};
+pub use options::{Level, Options, WebhookMode, flags};
+pub use webhook::WebhookOptions;
 
 /// Runs the controller with these arguments (the program's name left out) and gives the exit code.
 pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The controller's flags and environment variables, as MetalLB has them.
 
+use std::str::FromStr;
+
 use ferrolb_config::BgpType;
 use ferrolb_kube_support::common::{self, Common, SettingError};
 use ferrolb_kube_support::flags::{Flag, Values};
+
+use crate::webhook::{PORT, WebhookOptions};
 
 /// Every flag of MetalLB's controller.
 pub fn flags() -> Vec<Flag> {
@@ -33,6 +37,33 @@ pub enum WebhookMode {
     Enabled,
     /// Do not serve admission.
     Disabled,
+    /// Serve admission, and nothing else.
+    OnlyWebhook,
+}
+
+/// Whose manifests the daemon runs under: environment variable `FERROLB_LEVEL`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Level {
+    /// MetalLB's, with other images. The default.
+    #[default]
+    A,
+    /// Our own, with the rights that our own features need.
+    B,
+}
+
+impl FromStr for Level {
+    type Err = SettingError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "" | "A" => Ok(Self::A),
+            "B" => Ok(Self::B),
+            other => Err(SettingError::Other(format!(
+                "unknown level: {other} (environment variable FERROLB_LEVEL); use A under MetalLB's manifests, B \
+                 under those of `ferrolb manifests`"
+            ))),
+        }
+    }
 }
 
 /// What the controller was told.
@@ -46,8 +77,12 @@ pub struct Options {
     pub memberlist_secret: Option<String>,
     /// Whether admission is wanted.
     pub webhook_mode: WebhookMode,
+    /// The port of the webhooks.
+    pub webhook: WebhookOptions,
     /// Whose rules of validation hold.
     pub bgp_type: BgpType,
+    /// Whose manifests the daemon runs under.
+    pub level: Level,
 }
 
 impl AsRef<Common> for Options {
@@ -63,20 +98,16 @@ impl Options {
     ///
     /// [`SettingError`] names the first setting that the controller cannot start with.
     pub fn of_process(values: &Values) -> Result<Self, SettingError> {
-        Self::read(values, std::env::var("METALLB_BGP_TYPE").ok().as_deref())
+        let variable = |name| std::env::var(name).ok();
+        Self::read(values, variable("METALLB_BGP_TYPE").as_deref(), variable("FERROLB_LEVEL").as_deref())
     }
 
-    fn read(values: &Values, bgp_type: Option<&str>) -> Result<Self, SettingError> {
+    fn read(values: &Values, bgp_type: Option<&str>, level: Option<&str>) -> Result<Self, SettingError> {
+        let level = level.unwrap_or_default().parse()?;
         let webhook_mode = match values.text("webhook-mode") {
             "enabled" => WebhookMode::Enabled,
             "disabled" => WebhookMode::Disabled,
-            "onlywebhook" => {
-                return Err(SettingError::Other(
-                    "--webhook-mode=onlywebhook is not supported yet: this version serves no admission webhooks, \
-                     so nothing would be left to do. Use enabled or disabled"
-                        .to_owned(),
-                ));
-            }
+            "onlywebhook" => WebhookMode::OnlyWebhook,
             other => {
                 return Err(SettingError::Other(format!(
                     "invalid webhookmode value: --webhook-mode={other}, use enabled, disabled or onlywebhook"
@@ -109,7 +140,15 @@ impl Options {
                     .to_owned(),
             ));
         }
-        Ok(Self { common, deployment, memberlist_secret, webhook_mode, bgp_type })
+        let webhook = WebhookOptions {
+            port: PORT,
+            rotate: !values.is_on("disable-cert-rotation"),
+            directory: values.text("cert-dir").into(),
+            service: values.text("cert-service-name").to_owned(),
+            secret: values.text("webhook-secret").to_owned(),
+            http2: values.is_on("webhook-http2"),
+        };
+        Ok(Self { common, deployment, memberlist_secret, webhook_mode, webhook, bgp_type, level })
     }
 }
 
@@ -120,9 +159,13 @@ mod tests {
     const NEEDED: &[&str] = &["--namespace=metallb-system", "--pod-name=controller-0"];
 
     fn read(args: &[&str], bgp_type: Option<&str>) -> Result<Options, String> {
+        read_at(args, bgp_type, None)
+    }
+
+    fn read_at(args: &[&str], bgp_type: Option<&str>, level: Option<&str>) -> Result<Options, String> {
         let args = NEEDED.iter().chain(args).map(|arg| (*arg).to_owned());
         let values = Values::parse("controller", &flags(), args, |_| None).unwrap();
-        Options::read(&values, bgp_type).map_err(|error| error.to_string())
+        Options::read(&values, bgp_type, level).map_err(|error| error.to_string())
     }
 
     /// The table of flags that MetalLB v0.16.1's controller has: name, environment variable, default.
@@ -180,13 +223,30 @@ mod tests {
         )
         .unwrap();
         assert_eq!(all.memberlist_secret.as_deref(), Some("memberlist"));
+        assert!(!all.webhook.rotate && all.webhook.http2);
+        assert_eq!((all.webhook.service.as_str(), all.webhook.secret.as_str()), ("s", "w"));
+        assert_eq!(all.webhook.directory, std::path::Path::new("/tmp/x"));
+        assert!(options.webhook.rotate && !options.webhook.http2);
+        assert_eq!(options.webhook.port, 9443);
+        let only = read(&["--webhook-mode=onlywebhook"], None).unwrap();
+        assert_eq!(only.webhook_mode, WebhookMode::OnlyWebhook);
+    }
+
+    #[test]
+    fn the_level_is_a_unless_the_manifests_say_b() {
+        for (variable, level) in
+            [(None, Level::A), (Some(""), Level::A), (Some("A"), Level::A), (Some("B"), Level::B)]
+        {
+            assert_eq!(read_at(&[], None, variable).unwrap().level, level, "{variable:?}");
+        }
+        let error = read_at(&[], None, Some("C")).unwrap_err();
+        assert!(error.starts_with("unknown level: C (environment variable FERROLB_LEVEL)"), "{error}");
     }
 
     #[test]
     fn what_the_controller_cannot_start_with_is_named() {
         for (args, bgp_type, text) in [
-            (&["--webhook-mode=onlywebhook"][..], None, "--webhook-mode=onlywebhook is not supported yet"),
-            (&["--webhook-mode=maybe"], None, "invalid webhookmode value: --webhook-mode=maybe"),
+            (&["--webhook-mode=maybe"][..], None, "invalid webhookmode value: --webhook-mode=maybe"),
             (
                 &[],
                 Some("bird"),

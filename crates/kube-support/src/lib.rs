@@ -5,6 +5,7 @@
 //!  API server ──list, watch──► watch ──Change<K>──► core ──ApiRequest──► writes ──► API server
 //!                                                     └────Event───────► events ──►
 //!  kubelet ────/healthz────────► health        Prometheus ──/metrics──► metrics server
+//!  API server ──AdmissionReview, ConversionReview──► webhook server, with a certificate that keeps itself
 //! ```
 //!
 //! Nothing here decides anything: watches deliver what there is, writes deliver what was decided, and each
@@ -26,7 +27,9 @@ pub mod reach;
 pub mod request;
 pub mod tls;
 pub mod watch;
+pub mod webhook;
 pub mod writes;
 
+mod https;
 mod lossy;
 mod process_metrics;

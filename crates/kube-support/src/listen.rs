@@ -76,7 +76,16 @@ where
     H: Fn(TcpStream) -> F,
     F: Future<Output = ()> + Send + 'static,
 {
-    let room = Arc::new(Semaphore::new(CONNECTIONS));
+    serve_up_to(CONNECTIONS, listener, handle).await;
+}
+
+/// Takes connections for ever and serves each in its own task, `connections` at a time.
+pub(crate) async fn serve_up_to<H, F>(connections: usize, listener: TcpListener, handle: H)
+where
+    H: Fn(TcpStream) -> F,
+    F: Future<Output = ()> + Send + 'static,
+{
+    let room = Arc::new(Semaphore::new(connections));
     loop {
         // The semaphore is never closed, so the error cannot happen.
         let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };

@@ -13,22 +13,18 @@ use http_body_util::Full;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use prometheus::{Encoder as _, IntCounter, IntGauge, Registry, TextEncoder};
-use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
 use crate::access::Access;
 use crate::health::{not_found, plain};
+use crate::https::handshake;
 use crate::listen::serve;
 use crate::process_metrics;
 use crate::tls::{Certificate, TlsOptions};
 
-/// A client has this long for the handshake.
-const HANDSHAKE_LIMIT: Duration = Duration::from_secs(5);
-/// … and this long for its request's head.
+/// A client has this long for its request's head.
 const REQUEST_LIMIT: Duration = Duration::from_secs(10);
-/// The first byte of a TLS record that carries a handshake.
-const TLS_HANDSHAKE: u8 = 0x16;
 
 const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";
 
@@ -145,25 +141,8 @@ impl MetricsServer {
     }
 }
 
-async fn connection(server: Arc<MetricsServer>, acceptor: TlsAcceptor, mut stream: TcpStream) {
-    let handshake = async {
-        let mut first = [0_u8; 1];
-        if stream.peek(&mut first).await? == 1 && first[0] != TLS_HANDSHAKE {
-            let text = "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
-            stream.write_all(text.as_bytes()).await?;
-            stream.shutdown().await?;
-            return Ok(None);
-        }
-        acceptor.accept(stream).await.map(Some)
-    };
-    let stream = match tokio::time::timeout(HANDSHAKE_LIMIT, handshake).await {
-        Ok(Ok(Some(stream))) => stream,
-        Ok(Ok(None)) | Err(_) => return,
-        Ok(Err(error)) => {
-            tracing::debug!(op = "metrics", error = %error, "TLS handshake failed");
-            return;
-        }
-    };
+async fn connection(server: Arc<MetricsServer>, acceptor: TlsAcceptor, stream: TcpStream) {
+    let Some(stream) = handshake(acceptor, stream, "metrics").await else { return };
     let service = service_fn(move |request| {
         let server = Arc::clone(&server);
         async move { Ok::<_, Infallible>(server.answer(request).await) }

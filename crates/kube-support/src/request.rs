@@ -62,7 +62,23 @@ pub async fn send(
     body: Option<(&'static str, &Value)>,
     limit: Duration,
 ) -> Result<Bytes, RequestError> {
-    let mut request = Request::builder().method(method).uri(path).header(ACCEPT, "application/json");
+    send_accepting("application/json", client, method, path, body, limit).await
+}
+
+/// As [`send`], asking for the answer in one of these media types.
+///
+/// # Errors
+///
+/// As [`send`].
+pub async fn send_accepting(
+    accept: &'static str,
+    client: &Client,
+    method: Method,
+    path: &str,
+    body: Option<(&'static str, &Value)>,
+    limit: Duration,
+) -> Result<Bytes, RequestError> {
+    let mut request = Request::builder().method(method).uri(path).header(ACCEPT, accept);
     let bytes = match body {
         Some((content_type, value)) => {
             request = request.header(CONTENT_TYPE, content_type);

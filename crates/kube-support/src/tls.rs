@@ -74,11 +74,28 @@ impl TlsOptions {
     ///
     /// When the chosen suites, groups and versions do not fit together.
     pub fn server(&self, certificate: Arc<Certificate>) -> Result<Arc<ServerConfig>, rustls::Error> {
+        self.server_of(certificate, true)
+    }
+
+    /// A server's settings with whatever certificate `source` has when somebody connects. With `http2`, HTTP/2 is
+    /// offered and preferred.
+    ///
+    /// # Errors
+    ///
+    /// When the chosen suites, groups and versions do not fit together.
+    pub fn server_of(
+        &self,
+        source: Arc<dyn ResolvesServerCert>,
+        http2: bool,
+    ) -> Result<Arc<ServerConfig>, rustls::Error> {
         let mut config = ServerConfig::builder_with_provider(Arc::clone(&self.provider))
             .with_protocol_versions(&self.versions)?
             .with_no_client_auth()
-            .with_cert_resolver(certificate);
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+            .with_cert_resolver(source);
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        if http2 {
+            config.alpn_protocols.insert(0, b"h2".to_vec());
+        }
         Ok(Arc::new(config))
     }
 }
@@ -221,7 +238,7 @@ fn modified(directory: &Path) -> (Option<SystemTime>, Option<SystemTime>) {
     (time("tls.crt"), time("tls.key"))
 }
 
-fn load(directory: &Path) -> Result<CertifiedKey, CertificateError> {
+pub(crate) fn load(directory: &Path) -> Result<CertifiedKey, CertificateError> {
     let failed = |name: &str, problem: String| CertificateError {
         what: directory.join(name).display().to_string(),
         problem,

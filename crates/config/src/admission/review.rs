@@ -126,6 +126,12 @@ impl Answer {
         Self::undecodable(Envelope::default(), message)
     }
 
+    /// The answer to a body of more than `limit` bytes.
+    pub fn too_large(limit: usize) -> Self {
+        let message = format!("request entity is too large; limit is {limit} bytes");
+        Self { code: 413, ..Self::malformed(&message) }
+    }
+
     /// The body of the HTTP response.
     pub fn to_json(&self) -> Value {
         let mut status = json!({ "metadata": {} });

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use ferrolb_api::{ConfigurationState, IPAddressPool};
 use ferrolb_config::BgpType;
-use ferrolb_controller::{Options, WebhookMode, run};
+use ferrolb_controller::{Level, Options, WebhookMode, WebhookOptions, run};
 use ferrolb_kube_support::client::Source;
 use ferrolb_kube_support::common::Common;
 use ferrolb_kube_support::tls::TlsOptions;
@@ -51,7 +51,16 @@ impl Controller {
             deployment: "controller".to_owned(),
             memberlist_secret: memberlist_secret.map(str::to_owned),
             webhook_mode: WebhookMode::Disabled,
+            webhook: WebhookOptions {
+                port: 0,
+                rotate: true,
+                directory: PathBuf::from("/nowhere"),
+                service: "metallb-webhook-service".to_owned(),
+                secret: "metallb-webhook-cert".to_owned(),
+                http2: false,
+            },
             bgp_type: BgpType::Native,
+            level: Level::A,
         };
         let ended = tokio::spawn(run(options, bench.client.clone(), stop.clone()));
         Self { stop, ended }
