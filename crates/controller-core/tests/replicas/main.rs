@@ -10,3 +10,4 @@ mod cluster;
 mod conditions;
 mod leases;
 mod rivals;
+mod survival;
