@@ -171,6 +171,11 @@ impl Bench {
         replica.inputs.extend(inputs);
     }
 
+    /// A replica hears this next.
+    pub(crate) fn deliver(&mut self, n: usize, input: Input) {
+        self.replicas[n].inputs.push_back(input);
+    }
+
     /// It dies, without a word.
     pub(crate) fn kill(&mut self, n: usize) {
         self.replicas[n].core = None;

@@ -4,8 +4,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use ferrolb_api::Change;
 use ferrolb_api::request::{Resource, WriteError};
-use ferrolb_controller_core::LeaseRequest;
+use ferrolb_controller_core::{Input, LeaseRequest};
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, identity};
@@ -15,12 +16,17 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// Two controllers, of which the first leads.
 fn two() -> Bench {
+    two_under(0)
+}
+
+/// Two controllers, of which this one leads.
+fn two_under(leader: usize) -> Bench {
     let mut bench = Bench::with_lease(2);
-    bench.start(0);
+    bench.start(leader);
     bench.run_for(SECOND);
-    bench.start(1);
+    bench.start(1 - leader);
     bench.run_for(10 * SECOND);
-    assert!(bench.replicas[0].leads && !bench.replicas[1].leads);
+    assert!(bench.replicas[leader].leads && !bench.replicas[1 - leader].leads);
     bench
 }
 
@@ -217,18 +223,20 @@ fn a_lease_that_somebody_removes_comes_back_with_its_intents() {
 
 #[test]
 fn an_outage_moves_no_leadership_and_is_no_tight_loop() {
-    let mut bench = two();
-    bench.away = true;
-    bench.service(json!({ "name": "a" }));
-    let before = bench.lease_requests;
-    bench.run_for(60 * SECOND);
-    let requests = bench.lease_requests - before;
-    assert!(requests <= 2 * 2 * 61, "{requests} requests in a minute, by two");
-    bench.away = false;
-    let took = bench.until(2 * SECOND, |bench| bench.ips("a") == "1.2.3.0");
-    assert!(took <= 2 * SECOND);
-    bench.run_for(10 * SECOND);
-    assert!(bench.replicas[0].leads && !bench.replicas[1].leads);
+    for leader in [0, 1] {
+        let mut bench = two_under(leader);
+        bench.away = true;
+        bench.service(json!({ "name": "a" }));
+        let before = bench.lease_requests;
+        bench.run_for(60 * SECOND);
+        let requests = bench.lease_requests - before;
+        assert!(requests <= 2 * 2 * 61, "{requests} requests in a minute, by two");
+        bench.away = false;
+        let took = bench.until(2 * SECOND, |bench| bench.ips("a") == "1.2.3.0");
+        assert!(took <= SECOND, "{took:?}");
+        bench.run_for(10 * SECOND);
+        assert!(bench.replicas[leader].leads && !bench.replicas[1 - leader].leads, "{leader}");
+    }
 }
 
 #[test]
@@ -369,20 +377,37 @@ fn a_service_that_needs_no_write_gets_one_if_its_version_is_in_doubt() {
 
 #[test]
 fn a_successor_reads_the_services_before_it_decides() {
-    // It has not seen that the address is taken, nor that another one was given back.
+    // It knows of `b`, but has not seen that the address it would give it is taken.
     let mut bench = two();
-    bench.replicas[1].blind = true;
-    bench.service(json!({ "name": "a" }));
-    bench.run_for(SECOND);
-    assert_eq!(bench.ips("a"), "1.2.3.0");
     bench.kill(0);
     bench.service(json!({ "name": "b" }));
+    bench.run_for(Duration::from_millis(1));
+    bench.replicas[1].blind = true;
+    bench.service(json!({ "name": "a", "st": ["1.2.3.0"], "ann": { "ip-allocated-from-pool": "p" } }));
     bench.until(6 * SECOND, |bench| bench.ips("b") == "1.2.3.1");
     // Its watch delivers all that at last.
     bench.open_eyes(1);
     bench.run_for(10 * SECOND);
     assert_eq!((bench.ips("a").as_str(), bench.ips("b").as_str()), ("1.2.3.0", "1.2.3.1"));
     assert_eq!(bench.sent(1), ["b"]);
+}
+
+#[test]
+fn a_watch_that_starts_over_from_before_the_reading_hides_nothing() {
+    let mut bench = Bench::with_lease(1);
+    bench.start(0);
+    bench.run_for(SECOND);
+    // The watch broke, and lists anew, slowly. Meanwhile the Lease is lost and taken again.
+    let list = bench.api.list("services");
+    bench.replicas[0].blind = true;
+    bench.service(json!({ "name": "a", "st": ["1.2.3.0"], "ann": { "ip-allocated-from-pool": "p" } }));
+    bench.edit_lease(|_| {});
+    bench.run_for(2 * SECOND);
+    assert!(bench.replicas[0].leads);
+    bench.deliver(0, Input::Services(Change::Reset(list)));
+    bench.service(json!({ "name": "b" }));
+    bench.run_for(SECOND);
+    assert_eq!(bench.ips("b"), "1.2.3.1");
 }
 
 #[test]
