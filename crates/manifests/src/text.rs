@@ -119,7 +119,8 @@ fn name_of(role: &Role, namespace: &str) -> String {
 fn webhooks(namespace: &str) -> String {
     let mut text = String::from(
         "# Which changes of the configuration the controller judges before they are stored. Its authority's certificate\n\
-         # (caBundle) is absent here: the controller puts it in, and applying this file again leaves it there.\n\
+         # (caBundle) is absent here: the controller puts it in, and applying this file again leaves it there. MetalLB does not\n\
+         # write scope; it is the default, written so that applying this file again changes nothing at all.\n\
          apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingWebhookConfiguration\nmetadata:\n  \
          name: metallb-webhook-configuration\nwebhooks:\n",
     );
@@ -130,7 +131,8 @@ fn webhooks(namespace: &str) -> String {
         text.push_str(&format!(
             "- name: {}\n  admissionReviewVersions: [v1]\n  clientConfig:\n    service:\n      name: \
              metallb-webhook-service\n      namespace: {namespace}\n      path: {}\n  failurePolicy: Fail\n  rules:\n  \
-             - apiGroups: [{}]\n    apiVersions: [{}]\n    operations: [{}]\n    resources: [{}]\n  sideEffects: None\n",
+             - apiGroups: [{}]\n    apiVersions: [{}]\n    operations: [{}]\n    resources: [{}]\n    scope: \"*\"\n  \
+             sideEffects: None\n",
             target.webhook_name(),
             target.path(),
             ferrolb_api::GROUP,
