@@ -58,13 +58,15 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         (Some(path), _) => (ApiSource::Kubeconfig(path.clone()), path.display().to_string()),
         (None, kind) => (kind.source(), kind.name().to_owned()),
     };
+    // The story begins with an empty cluster.
+    let installs = args.story == "install";
     let options = Options {
         name: args.name.clone(),
         api,
         // The story applies them; until then the daemons wait for them.
         crds: false,
-        daemons: true,
-        manifests: args.manifests,
+        daemons: !installs,
+        manifests: if installs { Manifests::None } else { args.manifests },
         traffic: true,
         progress: progress(),
     };

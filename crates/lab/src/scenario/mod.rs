@@ -16,6 +16,7 @@ use crate::bench_handle::Bench;
 
 mod cli;
 mod cluster;
+mod install;
 mod l2;
 pub mod picture;
 mod recorded;
@@ -28,11 +29,12 @@ pub use cli::{RunArgs, run};
 pub use story::{Report, Show, Step};
 
 /// The names of all stories.
-pub const STORIES: [&str; 1] = ["l2"];
+pub const STORIES: [&str; 2] = ["l2", "install"];
 
 /// Plays a story on a bench that is up, and reports what was seen. `api` is what the report calls the API server.
 ///
-/// The bench has to be as [`crate::Options`] makes it with daemons and without definitions.
+/// The bench has to be as [`crate::Options`] makes it with daemons and without definitions; for `install` without
+/// daemons and with [`crate::Manifests::None`].
 /// A step that is not as expected makes the report say so; it is no error.
 ///
 /// # Errors
@@ -40,6 +42,7 @@ pub const STORIES: [&str; 1] = ["l2"];
 pub async fn play(name: &str, bench: &Bench, api: &str, show: Show) -> Result<Report> {
     match name {
         "l2" => Ok(l2::play(bench, api, show).await),
+        "install" => Ok(install::play(bench, api, show).await),
         _ => bail!("there is no story {name:?}; there are: {}", STORIES.join(", ")),
     }
 }
