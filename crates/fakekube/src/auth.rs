@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Who asks: client certificates of the server's own authority and bearer tokens it issued.
-//! Whoever is known may do everything; there is no RBAC here.
+//! What they may do is another question.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};

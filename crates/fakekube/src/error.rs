@@ -73,12 +73,13 @@ impl ApiError {
 
     /// 403 with a message of one's own.
     pub(crate) fn forbidden(named: Named<'_>, why: impl fmt::Display) -> Self {
-        let message = if named.name.is_empty() {
-            format!("{} is forbidden: {why}", named.qualified())
-        } else {
-            format!("{} {:?} is forbidden: {why}", named.qualified(), named.name)
+        let message = match (named.resource, named.name) {
+            ("", _) => format!("forbidden: {why}"),
+            (_, "") => format!("{} is forbidden: {why}", named.qualified()),
+            (_, name) => format!("{} {name:?} is forbidden: {why}", named.qualified()),
         };
-        Self { details: named.details(), ..Self::new(403, "Forbidden", message) }
+        let details = if named.resource.is_empty() { json!({}) } else { named.details() };
+        Self { details, ..Self::new(403, "Forbidden", message) }
     }
 
     /// 404: no such object.
@@ -206,6 +207,37 @@ impl ApiError {
             message: format!("admission webhook {webhook:?} denied the request{why}"),
             details: status.get("details").cloned().unwrap_or(Value::Null),
         }
+    }
+
+    /// A refusal made up for a test; an empty reason is the usual one of the code.
+    pub(crate) fn on_request(code: u16, reason: &str, message: String, retry_after: Option<u32>) -> Self {
+        let usual = match code {
+            400 => "BadRequest",
+            401 => "Unauthorized",
+            403 => "Forbidden",
+            404 => "NotFound",
+            409 => "Conflict",
+            410 => "Expired",
+            422 => "Invalid",
+            429 => "TooManyRequests",
+            500 => "InternalError",
+            503 => "ServiceUnavailable",
+            504 => "Timeout",
+            _ => "",
+        };
+        let seconds = retry_after.or_else(|| matches!(code, 429 | 503).then_some(1));
+        Self {
+            code,
+            reason: if reason.is_empty() { usual.into() } else { reason.to_owned().into() },
+            message,
+            details: seconds.map_or(Value::Null, |seconds| json!({ "retryAfterSeconds": seconds })),
+        }
+    }
+
+    /// How long the client is asked to wait, in seconds.
+    pub(crate) fn retry_after(&self) -> Option<u64> {
+        let seconds = self.details.get("retryAfterSeconds").and_then(Value::as_u64);
+        seconds.or_else(|| (self.code == 429).then_some(1))
     }
 
     /// The Status object.

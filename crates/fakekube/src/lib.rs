@@ -16,22 +16,31 @@
 //! Objects are JSON values; kinds are rows in a table. Everything a request needs to decide is computed from
 //! one snapshot of the object and committed against its revision, so nothing waits inside a lock.
 //!
-//! Known simplifications: every authenticated user may do everything; the history of changes is kept in
-//! memory only; conversion between versions of a custom resource rewrites `apiVersion` and nothing else.
+//! It can misbehave on request ([`Server::faults`], and [`control`] for other processes): slow, refused, held
+//! back and unheard requests, watches that break or expire, outages. [`Server::audit`] tells what was asked of it.
+//!
+//! Known simplifications: unless [`Options::authorize`] says RBAC, every authenticated user may do everything;
+//! the history of changes is kept in memory only.
 
 mod api;
+mod attributes;
+mod audit;
 mod auth;
 mod builtin;
+pub mod control;
 mod crd;
 mod discovery;
 mod error;
+mod faults;
 pub mod gc;
 mod kinds;
+mod listen;
 mod managed_fields;
 mod object;
 mod openapi;
 mod patch;
 mod random;
+mod rbac;
 mod request;
 mod respond;
 mod reviews;
@@ -46,4 +55,7 @@ mod verbs;
 mod watch;
 mod webhook;
 
+pub use audit::{Audit, RequestCount, RequestEntry, RequestKind};
+pub use faults::{Effect, Fault, Faults, HeldRequest, InstalledFault, RequestMatch};
+pub use rbac::Authorize;
 pub use server::{Error, Options, Server, run};

@@ -136,8 +136,8 @@ pub(crate) fn warn(answer: &mut Answer, warnings: &[String]) {
 /// The answer of a refusal.
 pub(crate) fn refusal(error: &ApiError) -> Answer {
     let mut answer = json(error.code, &error.to_status());
-    if error.code == 429 {
-        answer.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));
+    if let Some(seconds) = error.retry_after().filter(|_| matches!(error.code, 429 | 500..)) {
+        answer.headers_mut().insert(header::RETRY_AFTER, seconds.into());
     }
     answer
 }

@@ -5,10 +5,12 @@ use jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use crate::api::Cluster;
+use crate::attributes::Attributes;
 use crate::auth::{AUDIENCE, User};
 use crate::error::{ApiError, FieldError, Named, Result};
 use crate::kinds::Resource;
 use crate::object::{self, at, list, text};
+use crate::rbac;
 use crate::request::{Request, Target};
 use crate::respond::{self, Answer};
 
@@ -46,10 +48,13 @@ pub(crate) fn answer(cluster: &Cluster, request: &Request, resource: &Resource) 
                 let detail = "at least one of user or group must be specified";
                 return invalid(&[FieldError::invalid("spec.user", "", detail)]);
             }
-            if own || !user.is_empty() && user != "system:anonymous" || !groups.is_empty() {
-                json!({ "allowed": true, "reason": "every authenticated user may do everything here" })
-            } else {
-                json!({ "allowed": false })
+            let other = User { name: user.to_owned(), uid: String::new(), groups };
+            let user = if own { &request.user } else { &other };
+            let asked = Attributes::of_review(&review["spec"], user);
+            match rbac::permission(cluster, user, &asked) {
+                Some(reason) if reason.is_empty() => json!({ "allowed": true }),
+                Some(reason) => json!({ "allowed": true, "reason": reason }),
+                None => json!({ "allowed": false }),
             }
         }
         other => return Err(ApiError::internal(format!("no answer to {other}"))),

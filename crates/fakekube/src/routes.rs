@@ -7,12 +7,13 @@ use http::Method;
 use serde_json::json;
 
 use crate::api::Cluster;
-use crate::error::{ApiError, Named, Result};
+use crate::attributes::Attributes;
+use crate::error::{ApiError, Result};
 use crate::kinds::Resource;
 use crate::request::{Request, Target};
 use crate::respond::{self, Answer};
 use crate::verbs::{delete, read, write};
-use crate::{discovery, openapi, reviews, watch};
+use crate::{discovery, openapi, rbac, reviews, watch};
 
 /// Answers a request.
 pub(crate) async fn route(cluster: &Arc<Cluster>, request: &Request) -> Result<Answer> {
@@ -20,8 +21,9 @@ pub(crate) async fn route(cluster: &Arc<Cluster>, request: &Request) -> Result<A
         return Ok(answer);
     }
     let target = Target::parse(&request.path);
-    if request.user.is_anonymous() {
-        return Err(refuse_anonymous(request, target.as_ref()));
+    let asked = Attributes::of(request, target.as_ref());
+    if rbac::permission(cluster, &request.user, &asked).is_none() {
+        return Err(asked.forbidden());
     }
     if let Some(target) = target {
         return resource(cluster, request, target).await;
@@ -60,39 +62,6 @@ fn open_to_all(request: &Request) -> Option<Answer> {
         )),
         _ => None,
     }
-}
-
-fn refuse_anonymous(request: &Request, target: Option<&Target>) -> ApiError {
-    let user = &request.user.name;
-    let Some(target) = target else {
-        let path = &request.path;
-        let why = format!("User {user:?} cannot {} path {path:?}", request.method.as_str().to_lowercase());
-        return ApiError::forbidden(Named { group: "", resource: "", name: "" }, why);
-    };
-    let verb = match (request.method.as_str(), &target.name) {
-        ("GET", Some(_)) => "get",
-        ("GET", None) if request.query.flag("watch") => "watch",
-        ("GET", None) => "list",
-        ("POST", _) => "create",
-        ("PUT", _) => "update",
-        ("PATCH", _) => "patch",
-        (_, Some(_)) => "delete",
-        _ => "deletecollection",
-    };
-    let place = match &target.namespace {
-        Some(namespace) => format!("in the namespace {namespace:?}"),
-        None => "at the cluster scope".to_owned(),
-    };
-    let named = Named {
-        group: &target.group,
-        resource: &target.plural,
-        name: target.name.as_deref().unwrap_or_default(),
-    };
-    let why = format!(
-        "User {user:?} cannot {verb} resource {:?} in API group {:?} {place}",
-        target.plural, target.group
-    );
-    ApiError::forbidden(named, why)
 }
 
 async fn resource(cluster: &Arc<Cluster>, request: &Request, target: Target) -> Result<Answer> {

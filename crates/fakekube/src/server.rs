@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The listener: connections, TLS, and the public handle.
+//! The public handle: options, start and end, and what an embedder can do with a running server.
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,24 +9,17 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use http::header;
-use http_body_util::{BodyExt, Limited};
-use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use hyper_util::server::conn::auto;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
 use crate::api::Cluster;
+use crate::audit::Audit;
 use crate::auth::User;
-use crate::error::ApiError;
-use crate::gc;
-use crate::request::{Query, Request, Warnings};
-use crate::respond::{self, Answer};
-use crate::routes;
+use crate::faults::Faults;
+use crate::rbac::Authorize;
 use crate::tls::Authority;
+use crate::{gc, listen};
 
 /// How a server is set up.
 #[derive(Debug, Clone)]
@@ -54,6 +46,10 @@ pub struct Options {
     /// IP: for setups in which nothing routes cluster IPs. The certificate must be valid for the Service's name in
     /// either case. [`Server::route_webhooks`] adds to them later.
     pub webhook_routes: BTreeMap<String, SocketAddr>,
+    /// Who may do what.
+    pub authorize: Authorize,
+    /// How many single requests [`Server::audit`] keeps, besides the counts.
+    pub audit: usize,
 }
 
 impl Default for Options {
@@ -67,6 +63,8 @@ impl Default for Options {
             history: 10_000,
             graceful_pod_deletion: false,
             webhook_routes: BTreeMap::new(),
+            authorize: Authorize::Everyone,
+            audit: 10_000,
         }
     }
 }
@@ -158,9 +156,16 @@ impl Server {
             write("kubeconfig", &kubeconfig)?;
         }
 
-        let mut tasks = vec![tokio::spawn(accept(listener, acceptor, Arc::clone(&cluster)))];
+        let mut tasks = vec![tokio::spawn(listen::serve(listener, acceptor, Arc::clone(&cluster)))];
         if let Some(delay) = options.gc_delay {
-            let client = gc::client(&kubeconfig).await?;
+            // A user of its own: whoever reads the audit can tell it from people.
+            let name = "system:serviceaccount:kube-system:generic-garbage-collector";
+            let collector = authority.client(name, &["system:masters"])?;
+            let user = User::new(name, &["system:masters"]);
+            cluster.credentials.add_certificate(collector.der.clone(), user);
+            let config =
+                self::kubeconfig(reachable, authority.pem(), &collector.certificate_pem, &collector.key_pem);
+            let client = gc::client(&config).await?;
             let stop = cluster.stop.clone();
             tasks.push(tokio::spawn(async move {
                 tokio::select! {
@@ -199,6 +204,21 @@ impl Server {
         self.cluster.routes.set(service, address);
     }
 
+    /// Makes the server misbehave.
+    pub fn faults(&self) -> Faults {
+        Faults::of(Arc::clone(&self.cluster))
+    }
+
+    /// What was asked of the server since it started, or since [`Server::reset_audit`].
+    pub fn audit(&self) -> Audit {
+        self.cluster.audit.read()
+    }
+
+    /// Forgets what was asked.
+    pub fn reset_audit(&self) {
+        self.cluster.audit.reset();
+    }
+
     /// Ends all connections and waits until the server's tasks have ended.
     pub async fn shutdown(mut self) {
         self.cluster.stop.cancel();
@@ -228,93 +248,6 @@ pub async fn run(options: Options) -> Result<(), Error> {
     }
     server.shutdown().await;
     Ok(())
-}
-
-/// Largest body that is read, as in a real API server.
-const BODY_LIMIT: usize = 3 * 1024 * 1024;
-/// How long a client may take for the TLS handshake.
-const HANDSHAKE: Duration = Duration::from_secs(10);
-
-async fn accept(listener: TcpListener, acceptor: TlsAcceptor, cluster: Arc<Cluster>) {
-    let connections = tokio_util::task::TaskTracker::new();
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            () = cluster.stop.cancelled() => break,
-        };
-        match accepted {
-            Ok((stream, _)) => {
-                connections.spawn(connection(stream, acceptor.clone(), Arc::clone(&cluster)));
-            }
-            // Out of file descriptors, mostly: wait for some to be closed instead of spinning.
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection");
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-        }
-    }
-    connections.close();
-    connections.wait().await;
-}
-
-async fn connection(stream: TcpStream, acceptor: TlsAcceptor, cluster: Arc<Cluster>) {
-    let stop = cluster.stop.clone();
-    let serve = async move {
-        // Latency matters more than packets here; where the option is refused the stream still works.
-        let _ = stream.set_nodelay(true);
-        let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await else { return };
-        let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
-        let certificate: Option<Arc<[u8]>> = certificate.map(|der| Arc::from(der.as_ref()));
-        let service = service_fn(move |request| {
-            let (cluster, certificate) = (Arc::clone(&cluster), certificate.clone());
-            async move { Ok::<_, Infallible>(answer(&cluster, certificate.as_deref(), request).await) }
-        });
-        let mut builder = auto::Builder::new(TokioExecutor::new());
-        builder.http2().max_concurrent_streams(1000);
-        if let Err(error) = builder.serve_connection(TokioIo::new(stream), service).await {
-            tracing::debug!(%error, "connection ended");
-        }
-    };
-    tokio::select! {
-        () = serve => {}
-        () = stop.cancelled() => {}
-    }
-}
-
-async fn answer(
-    cluster: &Arc<Cluster>,
-    certificate: Option<&[u8]>,
-    request: http::Request<Incoming>,
-) -> Answer {
-    let (parts, body) = request.into_parts();
-    let authorization = parts.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let user = match cluster.credentials.authenticate(certificate, authorization) {
-        Ok(user) => user,
-        Err(error) => return respond::refusal(&error),
-    };
-    let body = match Limited::new(body, BODY_LIMIT).collect().await {
-        Ok(body) => body.to_bytes(),
-        Err(error) if error.is::<http_body_util::LengthLimitError>() => {
-            return respond::refusal(&ApiError::too_large(BODY_LIMIT));
-        }
-        Err(error) => return respond::refusal(&ApiError::bad_request(error.to_string())),
-    };
-    let request = Request {
-        method: parts.method,
-        path: parts.uri.path().to_owned(),
-        query: Query::parse(parts.uri.query().unwrap_or_default()),
-        headers: parts.headers,
-        body,
-        user,
-        warnings: Warnings::default(),
-    };
-    let mut answer = routes::route(cluster, &request).await.unwrap_or_else(|error| respond::refusal(&error));
-    respond::warn(&mut answer, &request.take_warnings());
-    tracing::debug!(
-        method = %request.method, path = request.path, user = request.user.name,
-        code = answer.status().as_u16(), "request"
-    );
-    answer
 }
 
 fn kubeconfig(address: SocketAddr, ca: &str, certificate: &str, key: &str) -> String {

@@ -2,7 +2,7 @@
 //! Objects, revisions and the history that watches read. One lock guards all of it; nothing is awaited
 //! while it is held.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use serde_json::Value;
@@ -130,6 +130,21 @@ impl Store {
         }
     }
 
+    /// Forgets the history of some kinds, the present included: whoever resumes from what was told so far is
+    /// answered with 410, even if nothing has changed since.
+    pub(crate) fn expire(&self, kinds: &BTreeSet<&str>) {
+        let mut state = self.lock();
+        state.revision += 1;
+        let now = state.revision;
+        for kind in kinds {
+            let shelf = state.kinds.entry((*kind).to_owned()).or_default();
+            shelf.changes.clear();
+            shelf.forgotten = now;
+        }
+        drop(state);
+        self.revision.send_replace(now);
+    }
+
     /// Wakes all watches, though nothing was stored.
     pub(crate) fn wake(&self) {
         self.revision.send_modify(|_| {});
@@ -209,6 +224,20 @@ mod tests {
         assert_eq!(store.commit("nodes", &key, None, Some(object.clone())), Err(Stale::Changed));
         assert_eq!(store.commit("nodes", &key, Some(1), Some(object)), Err(Stale::Changed));
         assert_eq!(store.revision(), 2);
+    }
+
+    #[test]
+    fn what_expired_cannot_be_resumed_even_from_the_newest_revision() {
+        let store = Store::new(10);
+        let (key, object) = named("a");
+        store.commit("nodes", &key, None, Some(object)).expect("creates");
+        assert!(store.changes_since("nodes", 2).is_some());
+        store.expire(&BTreeSet::from(["nodes"]));
+        assert!(store.changes_since("nodes", 2).is_none());
+        assert!(store.changes_since("pods", 2).is_some());
+        let (revision, objects) = store.list("nodes", None);
+        assert_eq!(objects.len(), 1);
+        assert!(store.changes_since("nodes", revision).is_some(), "a new list can be resumed");
     }
 
     #[test]

@@ -9,8 +9,10 @@ use http::header;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::api::Cluster;
+use crate::attributes::Attributes;
 use crate::error::{ApiError, Result};
 use crate::kinds::Resource;
 use crate::object;
@@ -53,6 +55,7 @@ pub(crate) async fn start(
         Some(seconds) => seconds,
     };
     let (lines, receiver) = mpsc::channel(64);
+    let (number, open) = cluster.faults.watch_began(Attributes::of(request, Some(target)));
     let watch = Watch {
         cluster: Arc::clone(cluster),
         resource: Arc::clone(resource),
@@ -66,6 +69,8 @@ pub(crate) async fn start(
         bookmarks,
         deadline: Instant::now() + Duration::from_secs(seconds),
         lines,
+        number,
+        open,
     };
     tokio::spawn(watch.run());
     Ok(respond::stream(receiver))
@@ -84,6 +89,15 @@ struct Watch {
     bookmarks: bool,
     deadline: Instant,
     lines: mpsc::Sender<Bytes>,
+    number: u64,
+    /// Cancelled when the watch is to end.
+    open: CancellationToken,
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.cluster.faults.watch_ended(self.number);
+    }
 }
 
 /// The client is gone.
@@ -139,6 +153,7 @@ impl Watch {
                 _ = news.changed() => {}
                 () = self.lines.closed() => return Err(Gone),
                 () = self.cluster.stop.cancelled() => return Ok(()),
+                () = self.open.cancelled() => return Ok(()),
                 () = tokio::time::sleep_until(self.deadline) => return Ok(()),
                 () = tokio::time::sleep_until(next_bookmark), if self.bookmarks => {
                     self.bookmark(false).await?;
@@ -220,6 +235,7 @@ impl Watch {
         tokio::select! {
             sent = self.lines.send(line.into()) => sent.map_err(|_| Gone),
             () = self.cluster.stop.cancelled() => Err(Gone),
+            () = self.open.cancelled() => Err(Gone),
             () = tokio::time::sleep_until(self.deadline) => Err(Gone),
         }
     }

@@ -168,7 +168,7 @@ fn judge(path: &str, review: &Value) -> Value {
     answer
 }
 
-/// `spec.old` of v1beta1 is `spec.new` of v1beta2.
+/// `spec.old` of v1beta1 is `spec.new` of v1beta2; only the latter has `spec.port`.
 fn convert(path: &str, review: &Value) -> Value {
     let wanted = review["request"]["desiredAPIVersion"].as_str().unwrap_or_default();
     let objects = review["request"]["objects"].as_array().cloned().unwrap_or_default();
@@ -182,6 +182,9 @@ fn convert(path: &str, review: &Value) -> Value {
             && let Some(value) = spec.remove(from)
         {
             spec.insert(to.into(), value);
+            if to == "old" {
+                spec.remove("port");
+            }
         }
         match path {
             "/rename" => object["metadata"]["name"] = "changed".into(),

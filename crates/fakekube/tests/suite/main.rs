@@ -5,7 +5,9 @@
 
 mod access;
 mod collector;
+mod conversion;
 mod custom;
+mod faults;
 mod hook;
 mod kubectl;
 mod objects;

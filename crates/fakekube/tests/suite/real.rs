@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use crate::target::Target;
-use crate::{collector, custom, objects, recorded, services, watches, webhooks};
+use crate::{collector, conversion, custom, objects, recorded, services, watches, webhooks};
 
 /// Ends the server even when a scenario fails.
 struct Running {
@@ -56,5 +56,10 @@ async fn a_real_api_server_agrees() {
     webhooks::a_webhook_judges_writes(&target).await;
     webhooks::a_webhook_sees_what_a_write_would_do(&target).await;
     webhooks::bad_configurations_are_refused(&target).await;
+    conversion::objects_are_shown_in_the_version_that_is_asked_for(&target).await;
+    conversion::managers_of_fields_are_told_apart_by_version(&target).await;
+    conversion::a_failed_conversion_says_why(&target).await;
+    conversion::a_webhook_sees_the_version_of_its_rules(&target).await;
+    conversion::bad_conversions_are_refused(&target).await;
     collector::owned_objects_follow_their_owner(&target).await;
 }
