@@ -4,6 +4,9 @@
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
 use crate::target::Target;
 
 struct Kubectl {
@@ -288,4 +291,179 @@ async fn nodes_and_workloads_are_shown_and_drained() {
     kubectl.does("taint nodes n1 k=v:NoSchedule", "", &["tainted"]).await;
     kubectl.does("describe node n1", "", &["k=v:NoSchedule"]).await;
     kubectl.does("api-resources", "", &["endpointslices", "customresourcedefinitions"]).await;
+}
+
+/// One object of every kind that an installation brings.
+const INSTALLATION: &str = r#"
+apiVersion: v1
+kind: Namespace
+metadata: {name: lb, labels: {pod-security.kubernetes.io/enforce: privileged}}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: controller, namespace: lb}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: controller, namespace: lb}
+rules:
+- {apiGroups: [""], resources: [secrets], resourceNames: [memberlist], verbs: [list]}
+- {apiGroups: [apps], resources: [deployments], resourceNames: [controller], verbs: [get]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: "lb:controller"}
+rules:
+- {apiGroups: [""], resources: [services/status], verbs: [update]}
+- {nonResourceURLs: [/metrics], verbs: [get]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: controller, namespace: lb}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: controller}
+subjects: [{kind: ServiceAccount, name: controller}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: "lb:controller"}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: "lb:controller"}
+subjects: [{kind: ServiceAccount, name: controller, namespace: lb}]
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: excluded, namespace: lb}
+data: {excludel2.yaml: "a: b\n"}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: webhook-cert, namespace: lb}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: webhook, namespace: lb}
+spec:
+  ports: [{port: 443, targetPort: 9443}]
+  selector: {component: controller}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: controller, namespace: lb}
+spec:
+  replicas: 2
+  revisionHistoryLimit: 3
+  selector: {matchLabels: {component: controller}}
+  template:
+    metadata:
+      labels: {component: controller}
+    spec:
+      serviceAccountName: controller
+      terminationGracePeriodSeconds: 0
+      securityContext: {runAsNonRoot: true, runAsUser: 65534, fsGroup: 65534}
+      nodeSelector: {kubernetes.io/os: linux}
+      containers:
+      - name: controller
+        image: "example.com/lb:v1"
+        args: [--port=7472, --log-level=info]
+        env:
+        - {name: POD, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
+        ports: [{name: monitoring, containerPort: 7472}, {name: webhook, containerPort: 9443, protocol: TCP}]
+        livenessProbe:
+          httpGet: {path: /metrics, port: monitoring}
+          initialDelaySeconds: 10
+        securityContext:
+          allowPrivilegeEscalation: false
+          readOnlyRootFilesystem: true
+          capabilities: {drop: [all]}
+        volumeMounts: [{name: cert, mountPath: /certs, readOnly: true}]
+      volumes:
+      - name: cert
+        secret: {defaultMode: 420, secretName: webhook-cert}
+---
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: speaker, namespace: lb}
+spec:
+  selector: {matchLabels: {component: speaker}}
+  template:
+    metadata: {labels: {component: speaker}}
+    spec:
+      hostNetwork: true
+      tolerations: [{key: node-role.kubernetes.io/control-plane, effect: NoSchedule, operator: Exists}]
+      containers:
+      - name: speaker
+        image: "example.com/lb:v1"
+        env:
+        - {name: HOST, valueFrom: {fieldRef: {fieldPath: status.hostIP}}}
+        ports: [{name: memberlist-tcp, containerPort: 7946}, {name: memberlist-udp, containerPort: 7946, protocol: UDP}]
+        securityContext: {capabilities: {add: [NET_RAW], drop: [ALL]}}
+---
+apiVersion: coordination.k8s.io/v1
+kind: Lease
+metadata: {name: leader, namespace: lb}
+spec: {holderIdentity: a, leaseDurationSeconds: 4}
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: ingress, namespace: lb}
+spec:
+  podSelector: {matchLabels: {component: controller}}
+  policyTypes: [Ingress]
+  ingress: [{ports: [{port: 9443}]}]
+---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata: {name: budget, namespace: lb}
+spec: {minAvailable: 1, selector: {matchLabels: {component: controller}}}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfiguration
+metadata: {name: webhooks}
+webhooks:
+- name: pools.hook.example.com
+  admissionReviewVersions: [v1]
+  clientConfig: {service: {name: webhook, namespace: lb, path: /validate}}
+  failurePolicy: Fail
+  rules:
+  - {apiGroups: [example.com], apiVersions: [v1], operations: [CREATE, UPDATE], resources: [pools]}
+  sideEffects: None
+"#;
+
+#[tokio::test]
+async fn an_installation_is_applied_and_applied_again() {
+    let Some(kubectl) = Kubectl::start().await else { return };
+    let objects = INSTALLATION.matches("\nkind:").count() + 1;
+    let all = format!("{DEFINITION}---{INSTALLATION}");
+    let count = |output: &str, word: &str| output.lines().filter(|line| line.ends_with(word)).count();
+    let applied = kubectl.does("apply -f -", &all, &[]).await;
+    assert_eq!(count(&applied, " created"), objects, "{applied}");
+    // kubectl always sends something for these two, which changes nothing.
+    let sent = ["poddisruptionbudget.policy/budget configured", "io/webhooks configured"];
+    let again = kubectl.does("apply -f -", &all, &sent).await;
+    assert_eq!(count(&again, " unchanged"), objects - sent.len(), "{again}");
+    kubectl.does("diff -f -", &all, &[]).await;
+
+    // A certificate that somebody puts into one field by server-side apply is no difference to whoever applies the rest.
+    let certificate = kubectl.target.server.as_ref().expect("ours").ca_pem();
+    let bundle = serde_json::json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+        "metadata": { "name": "webhooks" }, "webhooks": [{ "name": "pools.hook.example.com",
+            "clientConfig": { "caBundle": STANDARD.encode(certificate) } }],
+    });
+    let patch = "apply --server-side --field-manager=certifier -f -";
+    kubectl.does(patch, &bundle.to_string(), &["serverside-applied"]).await;
+    kubectl.does("diff -f -", &all, &[]).await;
+    let third = kubectl.does("apply -f -", &all, &[]).await;
+    assert_eq!(count(&third, " unchanged"), objects - sent.len(), "{third}");
+    let bundle =
+        "get validatingwebhookconfiguration webhooks -o jsonpath={.webhooks[0].clientConfig.caBundle}";
+    assert_ne!(kubectl.does(bundle, "", &[]).await, "", "it is still there");
+    let server_side = "apply --server-side --field-manager=gitops --force-conflicts -f -";
+    let applied = kubectl.does(server_side, &all, &[]).await;
+    assert_eq!(count(&applied, " serverside-applied"), objects, "{applied}");
+    let before = kubectl.does("get validatingwebhookconfigurations,crd,deploy,ds -A -o yaml", "", &[]).await;
+    let again = kubectl.does(server_side, &all, &[]).await;
+    assert_eq!(count(&again, " serverside-applied"), objects, "{again}");
+    let after = kubectl.does("get validatingwebhookconfigurations,crd,deploy,ds -A -o yaml", "", &[]).await;
+    assert_eq!(before, after, "the second time changes nothing");
+    kubectl.does("delete -f -", &all.replace("---\napiVersion: v1\nkind: Namespace\nmetadata: {name: lb, labels: {pod-security.kubernetes.io/enforce: privileged}}\n", ""), &["deleted"]).await;
 }

@@ -11,6 +11,7 @@ on_fake! {
     a_finalizer_holds_an_object => super::a_finalizer_holds_an_object,
     a_dry_run_changes_nothing => super::a_dry_run_changes_nothing,
     a_write_that_changes_nothing_is_no_change => super::a_write_that_changes_nothing_is_no_change,
+    a_lease_changes_hands_once => super::a_lease_changes_hands_once,
 }
 
 fn names(list: &serde_json::Value) -> Vec<&str> {
@@ -101,6 +102,37 @@ pub(crate) async fn a_write_that_changes_nothing_is_no_change(target: &Target) {
     let changed = target.patch(&path, MERGE, json!({ "data": { "k": "w" } })).await.ok();
     assert_ne!(changed["metadata"]["resourceVersion"], object["metadata"]["resourceVersion"]);
     target.put(&path, &object).await.refused(409, "the object has been modified");
+}
+
+pub(crate) async fn a_lease_changes_hands_once(target: &Target) {
+    target.namespace("leases").await;
+    let path = "/apis/coordination.k8s.io/v1/namespaces/leases/leases";
+    let lease = json!({ "metadata": { "name": "l", "annotations": { "ferrolb.io/intents": "[]" } },
+        "spec": { "holderIdentity": "a_1", "leaseDurationSeconds": 4, "leaseTransitions": 0,
+            "acquireTime": "2026-01-01T00:00:00.000000Z", "renewTime": "2026-01-01T00:00:00.000000Z" } });
+    let made = target.post(path, lease.clone()).await.ok();
+    assert_eq!(made["spec"], lease["spec"]);
+    target.post(path, lease).await.refused(409, "leases.coordination.k8s.io \"l\" already exists");
+    let path = format!("{path}/l");
+    let taken = |holder: &str| {
+        let mut lease = made.clone();
+        lease["spec"]["holderIdentity"] = holder.into();
+        lease["spec"]["leaseTransitions"] = 1.into();
+        lease
+    };
+    // Both read the same state; the compare-and-swap lets one of them through.
+    let (b, c) = (taken("b_2"), taken("c_3"));
+    let (b, c) = tokio::join!(target.put(&path, &b), target.put(&path, &c));
+    let mut codes = [b.code, c.code];
+    codes.sort_unstable();
+    assert_eq!(codes, [200, 409]);
+    let winner = if b.code == 200 { &b } else { &c };
+    let read = target.get(&path).await.ok();
+    assert_eq!(read, winner.body, "a read without a resourceVersion is never old");
+    let mut gone = read.clone();
+    gone["spec"]["holderIdentity"] = "".into();
+    assert_eq!(target.put(&path, &gone).await.ok()["spec"]["holderIdentity"], "", "nobody's");
+    target.put(&path, &read).await.refused(409, "the object has been modified");
 }
 
 #[tokio::test]

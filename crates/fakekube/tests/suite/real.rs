@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use crate::target::Target;
-use crate::{collector, conversion, custom, objects, recorded, services, watches, webhooks};
+use crate::{access, collector, conversion, custom, objects, recorded, services, watches, webhooks};
 
 /// Ends the server even when a scenario fails.
 struct Running {
@@ -61,5 +61,7 @@ async fn a_real_api_server_agrees() {
     conversion::a_failed_conversion_says_why(&target).await;
     conversion::a_webhook_sees_the_version_of_its_rules(&target).await;
     conversion::bad_conversions_are_refused(&target).await;
+    access::guarded(&target).await;
+    objects::a_lease_changes_hands_once(&target).await;
     collector::owned_objects_follow_their_owner(&target).await;
 }
