@@ -348,3 +348,182 @@ impl Validity {
         Ok(())
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::sync::LazyLock;
+
+    use super::*;
+
+    pub(crate) const DNS: &str = "metallb-webhook-service.metallb-system.svc";
+
+    /// 2026-12-01, a day after [`metallb`] was made, and the time at which [`OURS`] was.
+    pub(crate) fn start() -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(1_796_083_200)
+    }
+
+    pub(crate) fn days(days: u64) -> Duration {
+        Duration::from_secs(days * DAY)
+    }
+
+    /// A Secret of the form that MetalLB gives it.
+    pub(crate) fn metallb() -> Material {
+        Material {
+            ca: include_bytes!("../../tests/data/metallb-secret/ca.crt").to_vec(),
+            ca_key: include_bytes!("../../tests/data/metallb-secret/ca.key").to_vec(),
+            server: include_bytes!("../../tests/data/metallb-secret/tls.crt").to_vec(),
+            server_key: include_bytes!("../../tests/data/metallb-secret/tls.key").to_vec(),
+        }
+    }
+
+    /// What this makes.
+    pub(crate) static OURS: LazyLock<Material> = LazyLock::new(|| Material::issue(DNS, start()).unwrap());
+
+    /// Another of the kind.
+    pub(crate) static OTHER: LazyLock<Material> = LazyLock::new(|| Material::issue(DNS, start()).unwrap());
+
+    /// What has to be made anew, if anything.
+    fn renewal(material: &Material, now: SystemTime) -> Option<Renewal> {
+        match material.verdict(DNS, now) {
+            Verdict::Good { .. } => None,
+            Verdict::Renew { what, .. } => Some(what),
+        }
+    }
+
+    #[test]
+    fn what_will_not_do_is_made_anew_and_nothing_else() {
+        let (metallb, ours, other) = (metallb(), OURS.clone(), OTHER.clone());
+        let elsewhere = ours.issue_server("other.metallb-system.svc", start()).unwrap();
+        let garbage = b"garbage".to_vec();
+        for (name, material, expected) in [
+            ("MetalLB's", metallb.clone(), None),
+            ("ours", ours.clone(), None),
+            ("empty, as manifests make it", Material::default(), Some(Renewal::Everything)),
+            ("no CA", Material { ca: Vec::new(), ..ours.clone() }, Some(Renewal::Everything)),
+            ("no key of the CA", Material { ca_key: Vec::new(), ..ours.clone() }, Some(Renewal::Everything)),
+            ("a CA that is none", Material { ca: garbage.clone(), ..ours.clone() }, Some(Renewal::Everything)),
+            (
+                "the key of another CA",
+                Material { ca_key: other.ca_key.clone(), ..ours.clone() },
+                Some(Renewal::Everything),
+            ),
+            (
+                "a server's certificate for the CA's",
+                Material { ca: ours.server.clone(), ca_key: ours.server_key.clone(), ..ours.clone() },
+                Some(Renewal::Everything),
+            ),
+            ("no certificate", Material { server: Vec::new(), ..ours.clone() }, Some(Renewal::Server)),
+            ("no key", Material { server_key: Vec::new(), ..ours.clone() }, Some(Renewal::Server)),
+            ("a key that is none", Material { server_key: garbage, ..ours.clone() }, Some(Renewal::Server)),
+            (
+                "another key",
+                Material { server_key: other.server_key.clone(), ..ours.clone() },
+                Some(Renewal::Server),
+            ),
+            (
+                "a certificate of another CA",
+                Material { server: other.server.clone(), server_key: other.server_key, ..ours },
+                Some(Renewal::Server),
+            ),
+            ("a certificate for another Service", elsewhere, Some(Renewal::Server)),
+            (
+                "a half written certificate",
+                Material { server: metallb.server[..400].to_vec(), ..metallb },
+                Some(Renewal::Server),
+            ),
+        ] {
+            assert_eq!(renewal(&material, start()), expected, "{name}: {:?}", material.verdict(DNS, start()));
+        }
+    }
+
+    #[test]
+    fn certificates_are_renewed_ninety_days_before_they_end() {
+        for (name, material) in [("MetalLB's", metallb()), ("ours", OURS.clone())] {
+            // MetalLB's are a day older.
+            for (after, expected) in [
+                (0, None),
+                (100, None),
+                (273, None),
+                (276, Some(Renewal::Server)),
+                (366, Some(Renewal::Server)),
+                (3550, Some(Renewal::Server)),
+                (3561, Some(Renewal::Everything)),
+                (4000, Some(Renewal::Everything)),
+            ] {
+                assert_eq!(renewal(&material, start() + days(after)), expected, "{name} after {after} days");
+            }
+            let Verdict::Good { until } = material.verdict(DNS, start()) else { panic!("{name} is good") };
+            let second = Duration::from_secs(1);
+            assert_eq!(renewal(&material, until - second), None, "{name}");
+            assert_eq!(renewal(&material, until + second), Some(Renewal::Server), "{name}");
+            assert!(until > start() + days(273) && until <= start() + days(275), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_clock_that_is_an_hour_behind_changes_nothing_and_one_of_last_year_does() {
+        assert_eq!(renewal(&OURS, start() - BACKDATED), None);
+        assert_eq!(renewal(&OURS, start() - days(365)), Some(Renewal::Everything));
+    }
+
+    #[test]
+    fn a_renewed_certificate_is_signed_by_the_ca_that_is_there_whoever_made_it() {
+        for (name, material) in [("MetalLB's", metallb()), ("ours", OURS.clone())] {
+            let later = start() + days(300);
+            assert_eq!(renewal(&material, later), Some(Renewal::Server), "{name}");
+            let renewed = material.issue_server(DNS, later).unwrap();
+            assert_eq!((&renewed.ca, &renewed.ca_key), (&material.ca, &material.ca_key), "{name}");
+            assert_ne!(renewed.server, material.server, "{name}");
+            assert_eq!(renewal(&renewed, later), None, "{name}");
+            assert!(renewed.is_accepted_by(&[material.authority().unwrap()], DNS, later), "{name}");
+        }
+    }
+
+    #[test]
+    fn an_expired_certificate_is_not_presented_and_one_near_its_end_is() {
+        assert!(OURS.usable(DNS, start() + days(364)).is_ok());
+        assert!(OURS.usable(DNS, start() + days(366)).is_err());
+        assert!(OURS.usable("another.name.svc", start()).is_err());
+        assert!(Material::default().usable(DNS, start()).is_err());
+    }
+
+    /// MetalLB's controller reads the CA's key in no other form; with another it would not start again.
+    #[test]
+    fn what_is_written_has_metallbs_form() {
+        for (key, value) in OURS.entries() {
+            let text = std::str::from_utf8(value).unwrap();
+            let label = if key.ends_with("key") { "RSA PRIVATE KEY" } else { "CERTIFICATE" };
+            assert!(text.starts_with(&format!("-----BEGIN {label}-----\n")), "{key}: {text}");
+            assert!(text.ends_with(&format!("-----END {label}-----\n")), "{key}");
+            assert!(text.lines().all(|line| line.len() <= 64), "{key}");
+        }
+        for (pem, theirs, authority) in
+            [(&OURS.ca, metallb().ca, true), (&OURS.server, metallb().server, false)]
+        {
+            let (ours, theirs) = (chain(pem).unwrap(), chain(&theirs).unwrap());
+            let (_, ours) = parse_x509_certificate(&ours[0]).unwrap();
+            let (_, theirs) = parse_x509_certificate(&theirs[0]).unwrap();
+            assert_eq!(ours.subject().to_string(), theirs.subject().to_string());
+            assert_eq!(ours.issuer().to_string(), theirs.issuer().to_string());
+            assert_eq!(ours.is_ca(), authority);
+            let names = |certificate: &x509_parser::certificate::X509Certificate<'_>| {
+                format!("{:?}", certificate.subject_alternative_name().unwrap().unwrap().value)
+            };
+            assert_eq!(names(&ours), names(&theirs));
+            let usage = |certificate: &x509_parser::certificate::X509Certificate<'_>| {
+                certificate.key_usage().unwrap().unwrap().value.to_string()
+            };
+            assert_eq!(usage(&ours), usage(&theirs));
+            let server = |certificate: &x509_parser::certificate::X509Certificate<'_>| {
+                certificate.extended_key_usage().unwrap().map(|usage| usage.value.server_auth)
+            };
+            assert_eq!(server(&ours), server(&theirs));
+        }
+    }
+
+    #[test]
+    fn keys_are_not_shown() {
+        let shown = format!("{:?}", *OURS);
+        assert!(shown.contains("tls.key") && !shown.contains("BEGIN"), "{shown}");
+    }
+}

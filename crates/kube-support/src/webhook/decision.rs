@@ -61,3 +61,94 @@ pub(crate) fn decide(view: &View, dns: &str, now: SystemTime) -> Decision {
     });
     decision
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::certificates::AHEAD;
+    use super::super::certificates::tests::{DNS, OTHER, OURS, days, metallb, start};
+    use super::super::trust::tests::{text, webhooks};
+    use super::*;
+
+    /// What of it is done: present, apply, make anew; and whether all is well.
+    fn done(view: &View, now: SystemTime) -> (bool, usize, Option<Renewal>, bool) {
+        let decision = decide(view, DNS, now);
+        (decision.serve, decision.apply.len(), decision.renew.map(|(what, _)| what), decision.settled)
+    }
+
+    #[test]
+    fn what_is_done_at_each_stage_of_a_life() {
+        use Renewal::{Everything, Server};
+        let (ours, other) = (Some(OURS.clone()), Some(OTHER.clone()));
+        let renewed = Some(OURS.issue_server(DNS, start() + days(280)).unwrap());
+        let (ca, former) = (text(&OURS.ca), text(&OTHER.ca));
+        let both = format!("{ca}{former}");
+        let empty = Some(Material::default());
+        let (now, due, ended) = (start(), start() + days(280), start() + days(370));
+        for (name, stored, served, bundle, now, expected) in [
+            ("no Secret", None, None, "", now, (false, 0, None, false)),
+            ("the Secret was deleted", None, ours.clone(), ca, now, (false, 0, None, false)),
+            ("an empty Secret", empty.clone(), None, "", now, (false, 0, Some(Everything), false)),
+            ("made just now", ours.clone(), None, "", now, (true, 1, None, false)),
+            ("presented, not yet trusted", ours.clone(), ours.clone(), "", now, (false, 1, None, false)),
+            ("all is well", ours.clone(), ours.clone(), ca, now, (false, 0, None, true)),
+            ("somebody removed the bundle", ours.clone(), ours.clone(), "", now, (false, 1, None, false)),
+            ("a start with a good Secret", ours.clone(), None, ca, now, (true, 0, None, false)),
+            ("90 days left", ours.clone(), ours.clone(), ca, due, (false, 0, Some(Server), true)),
+            ("renewed by somebody", renewed, ours.clone(), ca, due, (true, 0, None, true)),
+            ("ended, the API was away", ours.clone(), ours.clone(), ca, ended, (false, 0, Some(Server), false)),
+            ("emptied on purpose", empty, other.clone(), former, now, (false, 0, Some(Everything), false)),
+            ("another CA, not yet trusted", ours.clone(), other.clone(), former, now, (false, 1, None, true)),
+            ("another CA, trusted beside", ours.clone(), other.clone(), &both, now, (true, 0, None, true)),
+            ("the former CA goes", ours.clone(), ours.clone(), &both, start() + OVERLAP, (false, 1, None, true)),
+            ("from MetalLB's hands", Some(metallb()), None, "", now, (true, 1, None, false)),
+        ] {
+            let view = View { stored, served, targets: vec![webhooks(&[bundle])] };
+            assert_eq!(done(&view, now), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_due_is_looked_at_when_it_is_due_and_every_hour_whatever_the_clock_does() {
+        let view = View { stored: Some(OURS.clone()), ..View::default() };
+        let hour = LOOK_AGAIN;
+        for (now, due) in [
+            (start() + days(1), start() + days(1) + hour),
+            (start() + days(275) - hour / 2, start() + days(275)),
+            // For an hour after it was made, whose end is when former authorities go.
+            (start() + hour / 4, start() + hour),
+        ] {
+            assert_eq!(decide(&view, DNS, now).due, due);
+        }
+        assert_eq!(AHEAD, days(90));
+    }
+
+    #[test]
+    fn a_rotation_of_two_replicas_never_presents_what_is_not_trusted_in_any_order_of_events() {
+        // Replica a makes the new CA and applies it; b learns of the Secret and of the bundle in either order.
+        let (old, new) = (OTHER.clone(), OURS.clone());
+        let (before, between) = (text(&old.ca), format!("{}{}", text(&new.ca), text(&old.ca)));
+        for order in [["secret", "bundle"], ["bundle", "secret"]] {
+            let mut view = View {
+                stored: Some(old.clone()),
+                served: Some(old.clone()),
+                targets: vec![webhooks(&[before])],
+            };
+            let mut real = before.to_owned();
+            for event in order {
+                match event {
+                    "secret" => view.stored = Some(new.clone()),
+                    _ => {
+                        real.clone_from(&between);
+                        view.targets = vec![webhooks(&[&between])];
+                    }
+                }
+                if decide(&view, DNS, start()).serve {
+                    view.served = view.stored.clone();
+                }
+                let served = view.served.clone().unwrap();
+                assert!(webhooks(&[&real]).accepts(&served, DNS, start()), "{order:?} after {event}");
+            }
+            assert_eq!(view.served, Some(new.clone()), "{order:?}");
+        }
+    }
+}

@@ -163,3 +163,36 @@ resource!(
     "customresourcedefinitions",
     ClusterResourceScope
 );
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn secrets_are_read_entry_by_entry_and_never_shown() {
+        let secret: Secret = serde_json::from_value(json!({
+            "metadata": { "name": "metallb-webhook-cert" },
+            "data": { "ca.crt": "Y2E=", "tls.key": "a2V5", "ca.key": "no base64!", "other": "eA==" },
+        }))
+        .unwrap();
+        let material = secret.material();
+        assert_eq!((material.ca.as_slice(), material.server_key.as_slice()), (&b"ca"[..], &b"key"[..]));
+        assert!(material.ca_key.is_empty() && material.server.is_empty());
+        assert!(!format!("{secret:?}").contains("a2V5"));
+        for empty in [json!({}), json!({ "data": null }), json!({ "data": {} })] {
+            let secret: Secret = serde_json::from_value(empty).unwrap();
+            assert_eq!(secret.material(), Material::default());
+        }
+    }
+
+    #[test]
+    fn the_kinds_are_found_where_the_api_server_has_them() {
+        assert_eq!(Secret::url_path(&(), Some("ns")), "/api/v1/namespaces/ns/secrets");
+        let webhooks = WebhookConfiguration::url_path(&(), None);
+        assert_eq!(webhooks, "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations");
+        let definitions = Definition::url_path(&(), None);
+        assert_eq!(definitions, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions");
+    }
+}

@@ -121,3 +121,133 @@ fn path<K: kube::Resource<DynamicType = ()>>(object: &K) -> String {
     let url = K::url_path(&(), None);
     format!("{url}/{name}?fieldManager={FIELD_MANAGER}&force=true")
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::super::certificates::tests::{DNS, OTHER, OURS, days, start};
+    use super::super::objects::encode;
+    use super::*;
+
+    /// A configuration whose webhooks have these bundles.
+    pub(crate) fn webhooks(bundles: &[&str]) -> Target {
+        let webhooks: Vec<Value> = bundles
+            .iter()
+            .enumerate()
+            .map(|(i, bundle)| {
+                let config = json!({ "caBundle": encode(bundle.as_bytes()), "service": { "name": "s" } });
+                json!({ "name": format!("w{i}.metallb.io"), "clientConfig": config, "sideEffects": "None" })
+            })
+            .collect();
+        let object = json!({ "metadata": { "name": "c", "uid": "u" }, "webhooks": webhooks });
+        Target::Webhooks(serde_json::from_value(object).unwrap())
+    }
+
+    fn definition(conversion: Value) -> Target {
+        let object = json!({ "metadata": { "name": "d", "uid": "u" }, "spec": { "conversion": conversion } });
+        Target::Definition(serde_json::from_value(object).unwrap())
+    }
+
+    pub(crate) fn text(pem: &[u8]) -> &str {
+        std::str::from_utf8(pem).unwrap()
+    }
+
+    /// The bundles that would be applied.
+    fn applied(target: &Target, now: SystemTime) -> Option<Vec<String>> {
+        let apply = target.missing(&OURS, now)?;
+        let bundles = apply.body["webhooks"].as_array().unwrap().iter().map(|webhook| {
+            let bundle = webhook["clientConfig"]["caBundle"].as_str().unwrap();
+            let one = json!({ "name": "x", "clientConfig": { "caBundle": bundle } });
+            let webhook: super::super::objects::Webhook = serde_json::from_value(one).unwrap();
+            String::from_utf8(webhook.client_config.bundle()).unwrap()
+        });
+        Some(bundles.collect())
+    }
+
+    #[test]
+    fn a_bundle_becomes_the_ca_and_for_an_hour_keeps_those_before_it() {
+        let (ours, other) = (text(&OURS.ca), text(&OTHER.ca));
+        let both = format!("{ours}{other}");
+        let early = start() + OVERLAP / 2;
+        let late = start() + OVERLAP;
+        for (name, bundle, now, expected) in [
+            ("right", ours, early, None),
+            ("right, later", ours, late, None),
+            ("right but for a blank line", &format!("\n{ours}\n"), early, None),
+            ("none", "", early, Some(ours)),
+            ("a newline, as some manifests have it", "\n", early, Some(ours)),
+            ("no PEM", "garbage", early, Some(ours)),
+            ("another", other, early, Some(both.as_str())),
+            ("another, later", other, late, Some(ours)),
+            ("both", &both, early, None),
+            ("both, later", &both, late, Some(ours)),
+            ("a certificate of no authority", text(&OTHER.server), early, Some(ours)),
+        ] {
+            let target = webhooks(&[bundle]);
+            assert_eq!(applied(&target, now), expected.map(|bundle| vec![bundle.to_owned()]), "{name}");
+        }
+    }
+
+    #[test]
+    fn one_field_of_every_webhook_is_applied_and_nothing_else() {
+        let apply = webhooks(&[text(&OURS.ca), ""]).missing(&OURS, start()).unwrap();
+        assert_eq!(
+            apply.path,
+            "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/c?fieldManager=ferrolb-ca&force=true"
+        );
+        let bundle = encode(&OURS.ca);
+        let config = json!({ "caBundle": bundle });
+        assert_eq!(
+            apply.body,
+            json!({
+                "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+                "metadata": { "name": "c", "uid": "u" },
+                "webhooks": [
+                    { "name": "w0.metallb.io", "clientConfig": config },
+                    { "name": "w1.metallb.io", "clientConfig": config },
+                ],
+            })
+        );
+        let webhook = json!({ "strategy": "Webhook", "webhook": { "clientConfig": { "service": { "name": "s" } } } });
+        let apply = definition(webhook).missing(&OURS, start()).unwrap();
+        assert_eq!(
+            apply.path,
+            "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/d?fieldManager=ferrolb-ca&force=true"
+        );
+        assert_eq!(
+            apply.body,
+            json!({
+                "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+                "metadata": { "name": "d", "uid": "u" },
+                "spec": { "conversion": { "webhook": { "clientConfig": config } } },
+            })
+        );
+    }
+
+    #[test]
+    fn a_definition_that_no_webhook_converts_is_left_alone() {
+        for conversion in [json!(null), json!({ "strategy": "None" })] {
+            assert_eq!(definition(conversion).missing(&OURS, start()), None);
+        }
+        assert_eq!(webhooks(&[]).missing(&OURS, start()), None);
+    }
+
+    #[test]
+    fn a_material_without_a_ca_asks_for_nothing() {
+        assert_eq!(webhooks(&[""]).missing(&Material::default(), start()), None);
+    }
+
+    #[test]
+    fn a_place_that_trusts_only_the_former_certificate_holds_the_next_one_back() {
+        let (ours, other) = (text(&OURS.ca), text(&OTHER.ca));
+        let both = format!("{other}{ours}");
+        for (bundle, holds_back, accepts) in
+            [(other, true, false), (ours, false, true), (&both, false, true), ("", false, false)]
+        {
+            let target = webhooks(&[ours, bundle]);
+            assert_eq!(target.holds_back(&OTHER, &OURS, DNS, start()), holds_back, "{bundle}");
+            assert_eq!(target.accepts(&OURS, DNS, start()), accepts, "{bundle}");
+        }
+        let expired = start() + days(400);
+        assert!(!webhooks(&[other]).holds_back(&OTHER, &OURS, DNS, expired));
+    }
+}
