@@ -165,9 +165,12 @@ fn broken(error: &std::io::Error) -> String {
 /// Why a certificate is not believed.
 fn distrust(reason: &CertificateError) -> String {
     match reason {
-        CertificateError::UnknownIssuer
-        | CertificateError::BadSignature
-        | CertificateError::InvalidPurpose => "certificate signed by unknown authority".into(),
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+            "certificate signed by unknown authority".into()
+        }
+        CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
+            "certificate specifies an incompatible key usage".into()
+        }
         CertificateError::NotValidForNameContext { expected, presented } => {
             let wanted = expected.to_str().into_owned();
             let kind = if wanted.parse::<IpAddr>().is_ok() { "IpAddress(" } else { "DnsName(" };

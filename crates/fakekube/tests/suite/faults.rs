@@ -36,7 +36,7 @@ async fn requests_are_refused_as_often_as_was_asked_for() {
     target.patch(&path, MERGE, data("1")).await.ok();
     let refused = target.patch(&path, MERGE, data("2")).await;
     assert_eq!(refused.body["details"]["retryAfterSeconds"], 7);
-    assert_eq!(refused.body["reason"], "TooManyRequests");
+    assert_eq!((refused.retry_after.as_str(), &refused.body["reason"]), ("7", &json!("TooManyRequests")));
     refused.refused(429, "slow down");
     assert_eq!(target.get(&path).await.ok()["data"], json!({ "k": "1" }), "what was refused did not happen");
     target.patch(&path, MERGE, data("3")).await.ok();

@@ -15,6 +15,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
+use tokio::sync::Barrier;
 use tokio_rustls::TlsAcceptor;
 
 /// What a webhook shows, and who vouches for it, as PEM.
@@ -42,13 +43,19 @@ impl Identity {
     }
 }
 
-type Seen = Arc<Mutex<Vec<Value>>>;
+/// What one webhook's connections share.
+#[derive(Clone)]
+struct Shared {
+    seen: Arc<Mutex<Vec<Value>>>,
+    /// Lets requests to `/pair` pass two at a time.
+    pair: Arc<Barrier>,
+}
 
 /// A running webhook.
 pub(crate) struct Hook {
     pub(crate) address: SocketAddr,
     authority: String,
-    seen: Seen,
+    seen: Arc<Mutex<Vec<Value>>>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -59,7 +66,7 @@ impl Drop for Hook {
 }
 
 impl Hook {
-    /// Listens on a free port of loopback.
+    /// Listens on a free port of all addresses.
     pub(crate) async fn start(identity: &Identity) -> Self {
         let chain: Vec<_> = CertificateDer::pem_slice_iter(identity.certificate.as_bytes())
             .collect::<Result<_, _>>()
@@ -73,10 +80,11 @@ impl Hook {
             .with_single_cert(chain, key)
             .expect("fits");
         let acceptor = TlsAcceptor::from(Arc::new(config));
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("listens");
-        let address = listener.local_addr().expect("an address");
-        let seen = Seen::default();
-        let task = tokio::spawn(serve(listener, acceptor, Arc::clone(&seen)));
+        let listener = TcpListener::bind("0.0.0.0:0").await.expect("listens");
+        let address = SocketAddr::from(([127, 0, 0, 1], listener.local_addr().expect("an address").port()));
+        let shared = Shared { seen: Arc::default(), pair: Arc::new(Barrier::new(2)) };
+        let seen = Arc::clone(&shared.seen);
+        let task = tokio::spawn(serve(listener, acceptor, shared));
         Self { address, authority: STANDARD.encode(&identity.authority), seen, task }
     }
 
@@ -97,13 +105,13 @@ impl Hook {
     }
 }
 
-async fn serve(listener: TcpListener, acceptor: TlsAcceptor, seen: Seen) {
+async fn serve(listener: TcpListener, acceptor: TlsAcceptor, shared: Shared) {
     loop {
         let Ok((stream, _)) = listener.accept().await else { return };
-        let (acceptor, seen) = (acceptor.clone(), Arc::clone(&seen));
+        let (acceptor, shared) = (acceptor.clone(), shared.clone());
         tokio::spawn(async move {
             let Ok(stream) = acceptor.accept(stream).await else { return };
-            let service = service_fn(move |request| answer(request, Arc::clone(&seen)));
+            let service = service_fn(move |request| answer(request, shared.clone()));
             // The caller may hang up at any time.
             let _ = hyper::server::conn::http1::Builder::new()
                 .serve_connection(TokioIo::new(stream), service)
@@ -114,14 +122,17 @@ async fn serve(listener: TcpListener, acceptor: TlsAcceptor, seen: Seen) {
 
 async fn answer(
     request: http::Request<Incoming>,
-    seen: Seen,
+    shared: Shared,
 ) -> Result<http::Response<Full<Bytes>>, hyper::Error> {
     let path = request.uri().path().to_owned();
     let body = request.into_body().collect().await?.to_bytes();
     let review: Value = serde_json::from_slice(&body).expect("a review is JSON");
-    seen.lock().expect("no panic").push(json!({ "path": path, "review": review }));
+    shared.seen.lock().expect("no panic").push(json!({ "path": path, "review": review }));
     if path == "/slow" {
         tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+    }
+    if path == "/pair" {
+        shared.pair.wait().await;
     }
     let code = match path.as_str() {
         "/error" => 500,

@@ -24,12 +24,13 @@ pub(crate) struct Target {
     pub(crate) certificates: Option<PathBuf>,
 }
 
-/// An answer: code, body and warning.
+/// An answer: code, body and some headers.
 #[derive(Debug, Clone)]
 pub(crate) struct Answer {
     pub(crate) code: u16,
     pub(crate) body: Value,
     pub(crate) warning: String,
+    pub(crate) retry_after: String,
 }
 
 impl Target {
@@ -77,9 +78,11 @@ impl Target {
         let warnings = response.headers().get_all("warning").iter();
         let warnings = warnings.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
         let warning = warnings.collect::<Vec<_>>().join(", ");
+        let retry_after = response.headers().get("retry-after").and_then(|value| value.to_str().ok());
+        let retry_after = retry_after.unwrap_or_default().to_owned();
         let bytes = response.into_body().collect_bytes().await.expect("a body");
         let text = || Value::String(String::from_utf8_lossy(&bytes).into_owned());
-        Answer { code, body: serde_json::from_slice(&bytes).unwrap_or_else(|_| text()), warning }
+        Answer { code, body: serde_json::from_slice(&bytes).unwrap_or_else(|_| text()), warning, retry_after }
     }
 
     pub(crate) async fn get(&self, path: &str) -> Answer {

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use ferrolb_fakekube::Options;
 use serde_json::{Value, json};
 
 use crate::hook::{Hook, Identity};
@@ -353,6 +354,41 @@ async fn a_service_is_dialled_where_its_cluster_ip_or_the_embedder_says() {
     target.patch(&format!("{CONFIGURATIONS}/routed"), "application/json-patch+json", bundle).await.ok();
     let text = "x509: certificate is valid for other.routed.svc, localhost, not hook.routed.svc";
     target.post(&path, labelled("a", "ready")).await.refused(500, text);
+}
+
+#[tokio::test]
+async fn a_cluster_ip_is_dialled() {
+    // Addresses of loopback reach the webhook here without anybody routing them.
+    let options =
+        Options { gc_delay: None, service_cidrs: vec!["127.77.0.0/16".into()], ..Options::default() };
+    let target = Target::fake_with(options).await;
+    let namespace = target.namespace("dialled").await;
+    let hook = Hook::start(&Identity::new(&["hook.dialled.svc"])).await;
+    let port = hook.address.port();
+    let service = json!({ "metadata": { "name": "hook" }, "spec": { "ports": [{ "port": port }] } });
+    target.post(&format!("{namespace}/services"), service).await.ok();
+    let service = json!({ "namespace": "dialled", "name": "hook", "path": "/deny", "port": port });
+    let client = json!({ "service": service, "caBundle": hook.bundle() });
+    let configuration = json!({ "metadata": { "name": "dialled" }, "webhooks": [webhook("ready", client)] });
+    target.post(CONFIGURATIONS, configuration).await.ok();
+    let path = format!("{namespace}/configmaps");
+    target.post(&path, labelled("a", "ready")).await.refused(403, "denied the request: no such thing");
+}
+
+#[tokio::test]
+async fn all_webhooks_are_asked_at_once() {
+    let target = Target::fake().await;
+    let path = target.namespace("pair").await + "/configmaps";
+    let hook = Hook::start(&target.identity()).await;
+    // Neither answers before the other is asked.
+    let webhooks = ["one", "two"].map(|name| {
+        let mut webhook = webhook("pair", hook.client("/pair"));
+        webhook["name"] = format!("{name}.hook.example.com").into();
+        webhook["timeoutSeconds"] = 30.into();
+        webhook
+    });
+    target.post(CONFIGURATIONS, json!({ "metadata": { "name": "pair" }, "webhooks": webhooks })).await.ok();
+    target.post(&path, labelled("a", "pair")).await.ok();
 }
 
 #[tokio::test]
