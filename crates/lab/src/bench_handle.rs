@@ -14,11 +14,13 @@ use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt as _};
 use nix::sys::signal::Signal;
 
+use crate::api_server::ApiSource;
 use crate::host::{Host, LabName};
 use crate::launch::{self, Outcome};
 use crate::ledger::Ledger;
 use crate::pod::Seen;
 use crate::progress::Progress;
+use crate::stage::Options;
 use crate::topology::{Topology, namespace_name};
 use crate::workloads::{is_ending, is_ready};
 use crate::{kubelet, seed, tools, wait};
@@ -53,12 +55,23 @@ pub struct Bench {
     ledger: Arc<Ledger>,
     topology: Topology,
     client: ClientDebug,
+    api: ApiSource,
     progress: Progress,
 }
 
 impl Bench {
-    pub(crate) fn new(ledger: Arc<Ledger>, topology: Topology, client: Client, progress: Progress) -> Self {
-        Self { ledger, topology, client: ClientDebug(client), progress }
+    pub(crate) fn new(ledger: Arc<Ledger>, topology: Topology, client: Client, options: &Options) -> Self {
+        let (api, progress) = (options.api.clone(), options.progress.clone());
+        Self { ledger, topology, client: ClientDebug(client), api, progress }
+    }
+
+    /// Which API server it has.
+    pub const fn api(&self) -> &ApiSource {
+        &self.api
+    }
+
+    pub(crate) fn ledger(&self) -> &Ledger {
+        &self.ledger
     }
 
     /// The lab's name.

@@ -114,7 +114,7 @@ fn stage<T, F: AsyncFnOnce(&Bench) -> Result<T>>(
         let played = async {
             let stand_ins = StandIns::start(options, ledger, &topology, home).await?;
             let client = api_server::client(&ledger.kubeconfig()).await?;
-            let bench = Bench::new(Arc::clone(ledger), topology.clone(), client, options.progress.clone());
+            let bench = Bench::new(Arc::clone(ledger), topology.clone(), client, options);
             if options.daemons {
                 seed::daemons(bench.client(), options.manifests).await?;
                 if options.crds {

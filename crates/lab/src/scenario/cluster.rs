@@ -46,6 +46,18 @@ impl Kind {
         self.singular
     }
 
+    /// The version of the API group.
+    pub(crate) const fn version(self) -> &'static str {
+        self.version
+    }
+
+    /// Whether a document is of this kind and version.
+    fn is_of(self, document: &Value) -> bool {
+        let (group, version) =
+            text(document, "/apiVersion").split_once('/').unwrap_or(("", text(document, "/apiVersion")));
+        (group, version, text(document, "/kind")) == (self.group, self.version, self.kind)
+    }
+
     fn resource(self) -> ApiResource {
         ApiResource::from_gvk_with_plural(
             &GroupVersionKind::gvk(self.group, self.version, self.kind),
@@ -58,6 +70,7 @@ pub(crate) const NAMESPACE: Kind = Kind::core("Namespace", "namespace", "namespa
 pub(crate) const NODE: Kind = Kind::core("Node", "node", "nodes", false);
 pub(crate) const POD: Kind = Kind::core("Pod", "pod", "pods", true);
 pub(crate) const SERVICE: Kind = Kind::core("Service", "service", "services", true);
+pub(crate) const SECRET: Kind = Kind::core("Secret", "secret", "secrets", true);
 pub(crate) const EVENT: Kind = Kind::core("Event", "event", "events", true);
 pub(crate) const DEPLOYMENT: Kind = Kind {
     group: "apps",
@@ -91,14 +104,26 @@ pub(crate) const DEFINITION: Kind = Kind {
     plural: "customresourcedefinitions",
     namespaced: false,
 };
+pub(crate) const WEBHOOKS: Kind = Kind {
+    group: "admissionregistration.k8s.io",
+    version: "v1",
+    kind: "ValidatingWebhookConfiguration",
+    singular: "validatingwebhookconfiguration",
+    plural: "validatingwebhookconfigurations",
+    namespaced: false,
+};
 pub(crate) const POOL: Kind = Kind::metallb("IPAddressPool", "ipaddresspool", "ipaddresspools");
 pub(crate) const L2_ADVERTISEMENT: Kind =
     Kind::metallb("L2Advertisement", "l2advertisement", "l2advertisements");
+pub(crate) const BGP_PEER: Kind =
+    Kind { version: "v1beta2", ..Kind::metallb("BGPPeer", "bgppeer", "bgppeers") };
+/// The same kind in its deprecated version.
+pub(crate) const BGP_PEER_V1BETA1: Kind = Kind { version: "v1beta1", ..BGP_PEER };
 pub(crate) const L2_STATUS: Kind = Kind::metallb("ServiceL2Status", "servicel2status", "servicel2statuses");
 pub(crate) const CONFIGURATION_STATE: Kind =
     Kind::metallb("ConfigurationState", "configurationstate", "configurationstates");
 
-const KINDS: [Kind; 13] = [
+const KINDS: [Kind; 17] = [
     NAMESPACE,
     NODE,
     POD,
@@ -112,6 +137,10 @@ const KINDS: [Kind; 13] = [
     L2_ADVERTISEMENT,
     L2_STATUS,
     CONFIGURATION_STATE,
+    WEBHOOKS,
+    SECRET,
+    BGP_PEER,
+    BGP_PEER_V1BETA1,
 ];
 
 /// An Event about an object, as a story compares it.
@@ -196,6 +225,17 @@ impl Cluster {
         Ok(())
     }
 
+    /// As [`Cluster::apply`], once and with the API server's words alone when it is refused.
+    pub(crate) async fn try_apply(&self, kind: Kind, document: &Value) -> Result<()> {
+        let params = PatchParams::apply("ferrolb-lab").force();
+        let api = self.api(kind, text(document, "/metadata/namespace"));
+        match api.patch(text(document, "/metadata/name"), &params, &Patch::Apply(document)).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) => Err(anyhow!(status.message)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// Deletes the object that a document describes.
     pub(crate) async fn remove(&self, document: &Value) -> Result<()> {
         let kind = known(document)?;
@@ -270,7 +310,7 @@ fn known(document: &Value) -> Result<Kind> {
     let kind = text(document, "/kind");
     KINDS
         .into_iter()
-        .find(|known| known.kind == kind)
+        .find(|known| known.is_of(document))
         .with_context(|| format!("{kind:?} is not a kind of these stories"))
 }
 

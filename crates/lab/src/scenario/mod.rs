@@ -2,10 +2,10 @@
 //! Stories: what a person would try on a cluster, played on the bench with the tools a person would use.
 //!
 //! ```text
-//!  play ─► l2 (chapters of steps) ─► stage: kubectl, tools on hosts, what is expected when
-//!                                      ├── cluster   objects and events, read from the API
-//!                                      ├── wire      frames heard and requests sent on a host
-//!                                      └── story     the record: report, transcript, picture
+//!  play ─► l2, controller (chapters of steps) ─► stage: kubectl, tools on hosts, what is expected when
+//!                                                  ├── cluster   objects and events, read from the API
+//!                                                  ├── wire      frames heard and requests sent on a host
+//!                                                  └── story     the record: report, transcript, picture
 //! ```
 
 use std::net::Ipv4Addr;
@@ -16,6 +16,7 @@ use crate::bench_handle::Bench;
 
 mod cli;
 mod cluster;
+mod controller;
 mod install;
 mod l2;
 pub mod picture;
@@ -29,7 +30,7 @@ pub use cli::{RunArgs, run};
 pub use story::{Report, Show, Step};
 
 /// The names of all stories.
-pub const STORIES: [&str; 2] = ["l2", "install"];
+pub const STORIES: [&str; 3] = ["l2", "controller", "install"];
 
 /// Plays a story on a bench that is up, and reports what was seen. `api` is what the report calls the API server.
 ///
@@ -42,6 +43,7 @@ pub const STORIES: [&str; 2] = ["l2", "install"];
 pub async fn play(name: &str, bench: &Bench, api: &str, show: Show) -> Result<Report> {
     match name {
         "l2" => Ok(l2::play(bench, api, show).await),
+        "controller" => Ok(controller::play(bench, api, show).await),
         "install" => Ok(install::play(bench, api, show).await),
         _ => bail!("there is no story {name:?}; there are: {}", STORIES.join(", ")),
     }

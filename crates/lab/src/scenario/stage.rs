@@ -4,7 +4,7 @@
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use ferrolb_linux::Namespace;
 use serde_json::{Value, json};
 
@@ -104,6 +104,52 @@ impl<'a> Stage<'a> {
             self.cluster.apply(&document).await?;
         }
         Ok(())
+    }
+
+    /// Applies a manifest that is to be refused: what the API server says.
+    pub(crate) async fn apply_refused(&mut self, example: Example) -> Result<String> {
+        if let Some(outcome) =
+            self.kubectl_on(&["apply", "-f", example.file], &["apply", "-f", "-"], example.yaml).await?
+        {
+            ensure!(!outcome.ok(), "kubectl applies it: {}", told(&outcome));
+            return Ok(outcome.stderr);
+        }
+        for document in documents(example.yaml)? {
+            if let Err(error) = self.cluster.apply(&document).await {
+                return Ok(format!("{error:#}"));
+            }
+        }
+        bail!("the API server admits it")
+    }
+
+    /// Runs `kubectl` with a manifest as its input, and shows the command as one would type it with the file. `None`
+    /// where it is not installed.
+    pub(crate) async fn kubectl_on(
+        &mut self,
+        shown: &[&str],
+        arguments: &[&str],
+        manifest: &str,
+    ) -> Result<Option<Outcome>> {
+        self.story.command(format!("kubectl {}", shell_words(shown)));
+        if !self.kubectl {
+            return Ok(None);
+        }
+        self.bench.kubectl_quietly(arguments, Some(manifest)).await.map(Some)
+    }
+
+    /// A merge patch whose content is nobody's business; the story shows that there is one.
+    pub(crate) async fn patch_secretly(
+        &mut self,
+        kind: Kind,
+        namespace: &str,
+        name: &str,
+        patch: &Value,
+    ) -> Result<()> {
+        self.story.command(format!(
+            "kubectl -n {namespace} patch {} {name} --type merge --patch-file FILE",
+            kind.singular()
+        ));
+        self.cluster.merge(kind, namespace, name, false, patch).await
     }
 
     /// Deletes what a manifest made.

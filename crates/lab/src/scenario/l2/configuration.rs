@@ -11,8 +11,8 @@ use super::super::stage::{Example, SOON, Stage, example};
 use super::super::story::Seen;
 use super::{DEMO, SYSTEM};
 
-pub(super) const POOL: Example = example!("pool.yaml");
-pub(super) const ADVERTISEMENT: Example = example!("advertisement.yaml");
+pub(in crate::scenario) const POOL: Example = example!("pool.yaml");
+pub(in crate::scenario) const ADVERTISEMENT: Example = example!("advertisement.yaml");
 pub(super) const HELLO: Example = example!("hello.yaml");
 pub(super) const HELLO_LB: Example = example!("hello-lb.yaml");
 
@@ -31,7 +31,7 @@ pub(super) async fn chapter(stage: &mut Stage<'_>) -> bool {
     ok & stage.step("Service", "created, with three ready endpoints", service).await
 }
 
-async fn definitions(stage: &mut Stage<'_>) -> Seen {
+pub(in crate::scenario) async fn definitions(stage: &mut Stage<'_>) -> Seen {
     let documents = ferrolb_api::manifests(SYSTEM);
     stage.apply_definitions(&documents).await?;
     let names: Vec<&str> = documents.iter().map(|document| text(document, "/metadata/name")).collect();

@@ -15,8 +15,8 @@ use super::segment::owner_is;
 use super::{ADDRESS, DEMO};
 use crate::host::Host;
 
-const REVERSED: Example = example!("reversed-pool.yaml");
-const OVERLAPPING: Example = example!("overlapping-pool.yaml");
+pub(in crate::scenario) const REVERSED: Example = example!("reversed-pool.yaml");
+pub(in crate::scenario) const OVERLAPPING: Example = example!("overlapping-pool.yaml");
 const MALFORMED: Example = example!("malformed.yaml");
 const MEANWHILE: Example = example!("meanwhile.yaml");
 

@@ -17,9 +17,9 @@ const ASKED_BY_FIELD: Example = example!("asked-by-field.yaml");
 const MANUAL_POOL: Example = example!("manual-pool.yaml");
 const FROM_POOL: Example = example!("from-pool.yaml");
 const EXHAUSTED: Example = example!("exhausted.yaml");
-const SHARED: Example = example!("shared.yaml");
+pub(in crate::scenario) const SHARED: Example = example!("shared.yaml");
 const SHARED_CLASH: Example = example!("shared-clash.yaml");
-const FOREIGN: Example = example!("foreign.yaml");
+pub(in crate::scenario) const FOREIGN: Example = example!("foreign.yaml");
 const OUT_OF_POOL: Example = example!("out-of-pool.yaml");
 const UNKNOWN_POOL: Example = example!("unknown-pool.yaml");
 
