@@ -25,7 +25,7 @@ pub struct Decision {
     pub notices: Vec<Notice>,
     /// How it ended.
     pub outcome: Outcome,
-    /// Why the addresses in its status could not stay, if they could not.
+    /// Why the addresses in its status, or those that it held, could not stay, if they could not.
     pub cleared: Option<Cleared>,
     /// What has to become free before deciding again may come out better. `None`: only other pools, or a change of
     /// the Service itself, can help.
@@ -304,8 +304,8 @@ impl Allocator {
     }
 
     fn clear(&mut self, claim: &Claim, story: &mut Story, why: Cleared) {
-        self.drop_allocation(&claim.service);
-        if !claim.held.is_empty() {
+        // An API server empties the status of what is no load balancer by itself.
+        if self.drop_allocation(&claim.service) || !claim.held.is_empty() {
             story.cleared.get_or_insert(why);
         }
     }

@@ -11,9 +11,22 @@ use tracing::{Event, Level, Metadata, Subscriber};
 
 use crate::cluster::Cluster;
 
-/// Keeps every warning and error as `field=value` pairs, the message first.
-#[derive(Clone, Default)]
-struct Recorder(Arc<Mutex<Vec<String>>>);
+/// Keeps every line of a level or worse as `field=value` pairs, the message first.
+#[derive(Clone)]
+struct Recorder {
+    level: Level,
+    lines: Arc<Mutex<Vec<String>>>,
+}
+
+impl Recorder {
+    fn of(level: Level) -> Self {
+        Self { level, lines: Arc::default() }
+    }
+
+    fn told(&self) -> Vec<String> {
+        std::mem::take(&mut *self.lines.lock().unwrap())
+    }
+}
 
 struct Line(String);
 
@@ -37,10 +50,10 @@ impl Subscriber for Recorder {
     fn record_follows_from(&self, _: &Id, _: &Id) {}
 
     fn event(&self, event: &Event<'_>) {
-        if *event.metadata().level() <= Level::WARN {
+        if *event.metadata().level() <= self.level {
             let mut line = Line(String::new());
             event.record(&mut line);
-            self.0.lock().unwrap().push(line.0);
+            self.lines.lock().unwrap().push(line.0);
         }
     }
 
@@ -52,8 +65,8 @@ impl Subscriber for Recorder {
 #[test]
 fn a_fault_is_told_once_however_often_other_objects_change() {
     let bad = |n: u32| json!({ "name": format!("bad-{n:02}"), "addresses": ["nonsense"] });
-    let lines = Recorder::default();
-    let told = || std::mem::take(&mut *lines.0.lock().unwrap());
+    let lines = Recorder::of(Level::WARN);
+    let told = || lines.told();
     tracing::subscriber::with_default(lines.clone(), || {
         let mut cluster = Cluster::new();
         for n in 0..20 {
@@ -77,5 +90,48 @@ fn a_fault_is_told_once_however_often_other_objects_change() {
         let again = told();
         assert_eq!(again.len(), 1, "wrong again, told again: {again:#?}");
         assert!(again[0].contains("configuration object is at fault"), "{again:#?}");
+    });
+}
+
+#[test]
+fn s36_every_line_about_an_address_names_its_service() {
+    // MetalLB's lines about allocation lack the name.
+    let lines = Recorder::of(Level::INFO);
+    tracing::subscriber::with_default(lines.clone(), || {
+        let mut cluster = Cluster::new();
+        let pool = |addresses: &[&str]| json!({ "name": "p", "addresses": addresses });
+        cluster.pool(pool(&["10.0.0.0/31"]));
+        cluster.quiet();
+        lines.told();
+        let old = "metallb.universe.tf/address-pool";
+        cluster.service(json!({ "name": "a", "prefer": true, "ann": { old: "p" } }));
+        cluster.service(json!({ "name": "b", "st": ["9.9.9.9"] }));
+        cluster.service(json!({ "name": "c", "prefer": true }));
+        cluster.quiet();
+        let mut told = lines.told();
+        cluster.pool(pool(&["10.0.0.0/31", "fd00::/128"]));
+        cluster.quiet();
+        // What is said of the configuration concerns no Service.
+        told.extend(lines.told().into_iter().filter(|line| !line.contains("PoolReconciler")));
+        cluster.service(json!({ "name": "b", "ann": { "loadBalancerIPs": "x" } }));
+        cluster.service(json!({ "name": "a", "type": "NodePort" }));
+        cluster.quiet();
+        cluster.delete_service("b");
+        cluster.quiet();
+        told.extend(lines.told());
+        for expected in [
+            "IP address assigned by controller event=\"ipAllocated\" service=demo/a",
+            "Additional IP address assigned by controller event=\"ipAllocated\" service=demo/a ip=fd00::",
+            "IP allocation failed op=\"allocateIPs\" service=demo/c",
+            "current IP not allowed by config, clearing event=\"clearAssignment\" service=demo/b",
+            "event=\"clearAssignment\" service=demo/a reason=\"notLoadBalancer\"",
+            "event=\"deprecatedAnnotation\"",
+            "event=\"loadbalancerIP\" service=demo/b",
+            "service deleted event=\"serviceDeleted\" service=demo/b",
+            "updated service object event=\"serviceUpdated\" service=demo/a",
+        ] {
+            assert!(told.iter().any(|line| line.contains(expected)), "{expected}: {told:#?}");
+        }
+        assert!(told.iter().all(|line| line.contains("service=demo/")), "{told:#?}");
     });
 }

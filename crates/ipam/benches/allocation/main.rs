@@ -4,6 +4,7 @@
 #![allow(clippy::disallowed_methods)] // it reads the clock
 #![allow(clippy::unwrap_used)] // texts that are known to parse
 
+#[allow(dead_code)] // each bench needs a part of it
 mod table;
 
 use std::process::ExitCode;

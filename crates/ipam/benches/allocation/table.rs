@@ -17,6 +17,8 @@ pub(crate) enum Unit {
     Microseconds,
     /// A ratio of two times of this run.
     Times,
+    /// A number of things.
+    Count,
 }
 
 /// The table of one run.
@@ -68,6 +70,12 @@ impl Table {
         self.rows.push(Row { what: what.to_owned(), measured, aim: Some(aim), unit: Unit::Times });
     }
 
+    /// Adds a number that no machine can change.
+    pub(crate) fn count(&mut self, what: &str, number: usize, aim: usize) {
+        let (measured, aim) = (number as f64, Some(aim as f64));
+        self.rows.push(Row { what: what.to_owned(), measured, aim, unit: Unit::Count });
+    }
+
     /// Prints the table. Fails where an aim is missed; quickly, where it is missed by far.
     pub(crate) fn finish(self) -> ExitCode {
         let width = self.rows.iter().map(|row| row.what.chars().count()).max().unwrap_or_default();
@@ -78,11 +86,12 @@ impl Table {
                 Unit::Milliseconds => format!("{figure:.1} ms"),
                 Unit::Microseconds => format!("{figure:.1} µs"),
                 Unit::Times => format!("{figure:.2}×"),
+                Unit::Count => format!("{figure:.0}"),
             };
             let aim_text = aim.map(|aim| format!("≤ {}", print(aim))).unwrap_or_default();
             let verdict = aim.map_or("", |aim| if *measured <= aim { "met" } else { "missed" });
             println!("{what:width$}  {:>10}  {aim_text:>10}  {verdict}", print(*measured));
-            let factor = if self.quick { 10.0 } else { 1.0 };
+            let factor = if self.quick && !matches!(unit, Unit::Count) { 10.0 } else { 1.0 };
             good &= aim.is_none_or(|aim| *measured <= aim * factor);
         }
         if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }

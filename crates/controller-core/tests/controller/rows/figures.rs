@@ -127,6 +127,22 @@ fn al_17_an_address_that_is_held_but_not_to_be_given_again_takes_no_other_away()
 }
 
 #[test]
+fn me_6_a_configuration_that_is_empty_again_was_loaded_once() {
+    // The gauge says "at least once", as MetalLB's does; an empty configuration is a good one.
+    let mut cluster = with(&[json!({ "name": "p", "addresses": ["10.0.0.0/30"] })]);
+    assert_eq!(cluster.configuration, Some((true, false)));
+    cluster.delete("ipaddresspools", SYSTEM, "p");
+    cluster.quiet();
+    assert_eq!(cluster.configuration, Some((true, false)));
+    let mut cluster = Cluster::new();
+    cluster.stop();
+    cluster.pool(json!({ "name": "p", "addresses": ["nonsense"] }));
+    cluster.start();
+    cluster.quiet();
+    assert_eq!(cluster.configuration, Some((false, true)), "this one never was");
+}
+
+#[test]
 fn r7_figures_that_somebody_edits_are_put_right() {
     let mut cluster = with(&[json!({ "name": "p", "addresses": ["10.0.0.0/30"] })]);
     for nonsense in [json!({ "assignedIPv4": 7 }), json!({ "availableIPv6": -1 }), json!(null)] {

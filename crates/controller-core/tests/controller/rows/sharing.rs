@@ -83,6 +83,26 @@ fn with_whom_an_address_is_shared() {
                         .to_owned(),
                 ],
             ),
+        row("SH-10", "sharers that different advertisements select: the address is shared; who announces it is the speakers' to settle")
+            .then(pool("p", &["192.0.2.100/30"]), NOTHING)
+            .then(
+                sharer("a", "k", 80, &json!({ "loadBalancerIP": "192.0.2.100", "labels": { "app": "a" } })),
+                got("a", "192.0.2.100"),
+            )
+            .then(
+                sharer("b", "k", 81, &json!({ "loadBalancerIP": "192.0.2.100", "labels": { "app": "b" } })),
+                got("b", "192.0.2.100"),
+            ),
+        row("SH-11", "one of two families shares its IPv6 address with one of IPv6 only")
+            .then(pool("p", &["192.0.2.100/30", "2001:db8:0:1::100/120"]), NOTHING)
+            .then(
+                svc("a", json!({ "dual": true, "ann": { "allow-shared-ip": "k", "loadBalancerIPs": "192.0.2.103,2001:db8:0:1::103" } })),
+                got("a", "192.0.2.103 2001:db8:0:1::103"),
+            )
+            .then(
+                svc("b", json!({ "v6": true, "ports": [81], "ann": { "allow-shared-ip": "k", "loadBalancerIPs": "2001:db8:0:1::103" } })),
+                got("b", "2001:db8:0:1::103"),
+            ),
         row("A7", "an address by request: the port is taken, the key is another, the backend is another")
             .then(pool("p", &["10.0.0.0/31"]), NOTHING)
             .then(sharer("a", "k", 80, &json!({ "loadBalancerIP": "10.0.0.1" })), got("a", "10.0.0.1"))
