@@ -473,4 +473,113 @@ mod tests {
         assert_eq!(answers(Some(&one), &map(json!({"metrics": {"m": 2}}))), []);
         assert_eq!(answers(Some(&one), &map(json!({"metrics": {"m": 3}}))).len(), 1);
     }
+
+    /// Pointers to everything in a value that is not made of other values.
+    fn leaves(value: &Value, path: &str, found: &mut Vec<String>) {
+        let inner: Vec<(String, &Value)> = match value {
+            Value::Object(map) => {
+                map.iter().map(|(key, value)| (key.replace('~', "~0").replace('/', "~1"), value)).collect()
+            }
+            Value::Array(list) => list.iter().enumerate().map(|(n, value)| (n.to_string(), value)).collect(),
+            _ => Vec::new(),
+        };
+        if inner.is_empty() {
+            found.push(path.to_owned());
+        }
+        for (key, value) in inner {
+            leaves(value, &format!("{path}/{key}"), found);
+        }
+    }
+
+    /// Another value of the same kind.
+    fn other(value: &Value) -> Value {
+        match value {
+            Value::String(text) => format!("~{text}").into(),
+            Value::Number(number) => (number.as_f64().unwrap() + 1.0).into(),
+            Value::Bool(value) => (!value).into(),
+            Value::Array(_) => json!(["~"]),
+            Value::Object(_) => json!({"~": "~"}),
+            Value::Null => json!("~"),
+        }
+    }
+
+    /// Every value with one leaf altered.
+    fn altered(value: &Value) -> Vec<(String, Value)> {
+        let mut pointers = Vec::new();
+        leaves(value, "", &mut pointers);
+        let alter = |pointer: String| {
+            let mut altered = value.clone();
+            let leaf = altered.pointer_mut(&pointer)?;
+            *leaf = other(leaf);
+            Some((pointer, altered))
+        };
+        pointers.into_iter().filter_map(alter).collect()
+    }
+
+    /// The events of a step that are compared.
+    fn news(seen: &Value) -> Vec<Told> {
+        let text = |event: &Value, key: &str| event[key].as_str().unwrap().to_owned();
+        let events = seen["events"].as_array().into_iter().flatten();
+        let events = events.filter(|event| event["again"] != json!(true));
+        let told = |event: &Value| Told {
+            on: text(event, "on"),
+            kind: text(event, "type"),
+            reason: text(event, "reason"),
+            message: text(event, "message"),
+        };
+        events.map(told).collect()
+    }
+
+    #[test]
+    fn no_recorded_value_can_be_altered_unnoticed() {
+        let mut count = 0;
+        for text in [
+            include_str!("../../tests/data/metallb/allocation.json"),
+            include_str!("../../tests/data/metallb/webhook.json"),
+            include_str!("../../tests/data/metallb/webhook_frr.json"),
+        ] {
+            let corpus: Value = serde_json::from_str(text).unwrap();
+            let cases = corpus["cases"].as_array().unwrap().iter();
+            for step in cases.flat_map(|case| case["steps"].as_array().unwrap()) {
+                if step["answer"].is_object() {
+                    let recorded = map(step["answer"].clone());
+                    assert_eq!(answers(Some(&recorded), &recorded), []);
+                    for (pointer, altered) in altered(&step["answer"]) {
+                        assert!(!answers(Some(&map(altered)), &recorded).is_empty(), "{pointer} of {step}");
+                        count += 1;
+                    }
+                }
+                let mut seen = step["seen"].clone();
+                let told = news(&seen);
+                for (n, event) in told.iter().enumerate() {
+                    for altered in [
+                        Told { on: format!("~{}", event.on), ..event.clone() },
+                        Told { kind: format!("~{}", event.kind), ..event.clone() },
+                        Told { reason: format!("~{}", event.reason), ..event.clone() },
+                        Told { message: format!("~{}", event.message), ..event.clone() },
+                    ] {
+                        let mut others = told.clone();
+                        others[n] = altered;
+                        assert!(
+                            !events(&others, &[], &told, &BTreeSet::new()).is_empty(),
+                            "{event:?} of {step}"
+                        );
+                        count += 1;
+                    }
+                }
+                if let Some(seen) = seen.as_object_mut() {
+                    seen.remove("events");
+                    assert_eq!(states(seen, seen), []);
+                    for (pointer, altered) in altered(&step["seen"]) {
+                        if pointer.starts_with("/events") {
+                            continue;
+                        }
+                        assert!(!states(&map(altered), seen).is_empty(), "{pointer} of {step}");
+                        count += 1;
+                    }
+                }
+            }
+        }
+        assert!(count > 3000, "only {count} values were altered");
+    }
 }

@@ -95,11 +95,13 @@ impl Frame {
 
     /// A text with the placeholders of the recordings.
     pub(crate) fn comparable(&self, message: &str) -> String {
-        let mut message =
-            replaced(message, &self.namespace, "$ns", |c| c.is_ascii_alphanumeric() || c == '-');
+        // Names of other namespaces may begin with that of the case.
+        let in_name = |c: char, after: bool| c.is_ascii_alphanumeric() || c == '-' && !after;
+        let in_address = |c: char, _| c.is_ascii_hexdigit() || c == '.' || c == ':';
+        let mut message = replaced(message, &self.namespace, "$ns", in_name);
         for ip in &self.cluster_ips {
             let placeholder = if ip.contains(':') { "{clusterIP6}" } else { "{clusterIP}" };
-            message = replaced(&message, ip, placeholder, |c| c.is_ascii_hexdigit() || c == '.' || c == ':');
+            message = replaced(&message, ip, placeholder, in_address);
         }
         message
     }
@@ -109,7 +111,7 @@ impl Frame {
         if namespace == self.namespace {
             return Some(name.to_owned());
         }
-        self.others.contains(namespace).then(|| format!("{namespace}/{name}"))
+        self.others.contains(namespace).then(|| self.comparable(&format!("{namespace}/{name}")))
     }
 
     fn service(&self, service: &Value) -> Value {
@@ -150,15 +152,16 @@ fn without_times(mut status: Value) -> Value {
     status
 }
 
-/// `text` with every `word` replaced that is not a part of a longer one.
-fn replaced(text: &str, word: &str, by: &str, belongs: impl Fn(char) -> bool) -> String {
+/// `text` with every `word` replaced that is not a part of a longer one: `belongs` says which characters before and
+/// after it make it one.
+fn replaced(text: &str, word: &str, by: &str, belongs: impl Fn(char, bool) -> bool) -> String {
     let mut done = String::with_capacity(text.len());
     let mut rest = text;
     while let Some((before, after)) = rest.split_once(word) {
-        let part =
-            before.chars().next_back().is_some_and(&belongs) || after.chars().next().is_some_and(&belongs);
+        let is_part = before.chars().next_back().is_some_and(|c| belongs(c, false))
+            || after.chars().next().is_some_and(|c| belongs(c, true));
         done.push_str(before);
-        done.push_str(if part { word } else { by });
+        done.push_str(if is_part { word } else { by });
         rest = after;
     }
     done + rest
@@ -246,6 +249,7 @@ mod tests {
         });
         for (message, expected) in [
             ("for \"case-1/a\" and case-12/b", "for \"$ns/a\" and case-12/b"),
+            ("case-1-more/a a-case-1/b", "$ns-more/a a-case-1/b"),
             ("[\"10.96.0.1\" \"fd00:10:96::1\"]", "[\"{clusterIP}\" \"{clusterIP6}\"]"),
             ("10.96.0.12 fd00:10:96::1f", "10.96.0.12 fd00:10:96::1f"),
         ] {

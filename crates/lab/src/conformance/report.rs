@@ -94,6 +94,8 @@ struct Counts {
     cases: usize,
     equal: usize,
     intended: usize,
+    /// Of these, the cases in which nothing but a warning was added.
+    by_warnings_alone: usize,
     unexpected: usize,
     varies: usize,
 }
@@ -119,6 +121,9 @@ impl Report {
                 Verdict::Unexpected => &mut counts.unexpected,
                 Verdict::Varies => &mut counts.varies,
             } += 1;
+            if case.verdict == Verdict::Intended && case.differences.iter().all(Found::is_a_further_warning) {
+                counts.by_warnings_alone += 1;
+            }
         }
         let ok = counts.unexpected == 0 && untrue.is_empty();
         Self { api: api.to_owned(), files, intended: shown, untrue, counts, ok }
@@ -131,7 +136,7 @@ impl Report {
 
     /// The end of a run in text.
     pub(crate) fn summary(&self) -> String {
-        let Counts { cases, equal, intended, unexpected, varies } = self.counts;
+        let Counts { cases, equal, intended, by_warnings_alone, unexpected, varies } = self.counts;
         let mut text = String::new();
         for Shown { rule, reason, cases } in &self.intended {
             let _ = writeln!(text, "{rule} (in {cases} cases): {reason}");
@@ -143,14 +148,21 @@ impl Report {
                 cases.join(", ")
             );
         }
-        let _ = write!(
-            text,
-            "{cases} cases, {equal} equal, {intended} differ as intended, {unexpected} unexpected"
-        );
+        let _ = write!(text, "{cases} cases, {equal} equal, {intended} differ as intended");
+        if by_warnings_alone > 0 {
+            let _ = write!(text, " ({by_warnings_alone} by a warning more alone)");
+        }
+        let _ = write!(text, ", {unexpected} unexpected");
         if varies > 0 {
             let _ = write!(text, ", {varies} left to chance and not compared");
         }
         text
+    }
+}
+
+impl Found {
+    fn is_a_further_warning(&self) -> bool {
+        self.difference.path == "answer.warnings" && self.difference.expected.is_none()
     }
 }
 
@@ -268,6 +280,19 @@ mod tests {
         );
         let cause = Cause { name: "r".to_owned(), follows: true };
         assert!(case(Verdict::Intended, Some(cause)).text().contains("answer.code (follows from r)"));
+    }
+
+    #[test]
+    fn cases_with_nothing_but_further_warnings_are_counted() {
+        let mut warned = case(Verdict::Intended, None);
+        let difference = &mut warned.differences[0].difference;
+        *difference =
+            Difference { path: "answer.warnings".to_owned(), expected: None, got: Some(json!("w")) };
+        let report = report(vec![warned, case(Verdict::Intended, None)], &rule());
+        assert_eq!(
+            report.summary(),
+            "2 cases, 0 equal, 2 differ as intended (1 by a warning more alone), 0 unexpected"
+        );
     }
 
     #[test]
