@@ -8,11 +8,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use http::header::{HeaderValue, USER_AGENT};
-use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
-
-use crate::fresh::FreshLayer;
 
 /// How long a TCP and TLS connection to the API may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -115,8 +112,7 @@ pub async fn client(source: &Source, agent: &'static str) -> Result<Client, Clie
     config.default_retry = false;
     let server = config.cluster_url.to_string();
     let no_authority = config.root_cert.is_none() && config.root_cert_file.is_none();
-    let builder = ClientBuilder::try_from(config);
-    builder.map(|builder| builder.with_layer(&FreshLayer).build()).map_err(|error| ClientError::Unusable {
+    Client::try_from(config).map_err(|error| ClientError::Unusable {
         server,
         problem: chain(&error),
         remedy: if no_authority {

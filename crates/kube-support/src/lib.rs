@@ -30,7 +30,6 @@ pub mod watch;
 pub mod webhook;
 pub mod writes;
 
-mod fresh;
 mod https;
 mod lossy;
 mod process_metrics;
