@@ -121,7 +121,7 @@ impl Core {
     /// Reserves the addresses that a Service may come to list, and no others any more.
     pub(crate) fn reserve_doubtful(&mut self, key: &ServiceKey, uid: &str) {
         let (Some(allocator), Some(entry)) = (&mut self.allocator, self.services.get(key)) else { return };
-        allocator.reserve(key, self.ledger.doubtful(uid), &entry.claim.held);
+        allocator.reserve(&entry.claim, self.ledger.doubtful(uid));
         self.note_changes();
     }
 }

@@ -222,7 +222,7 @@ impl Core {
     }
 
     /// Takes back every decision that is not committed.
-    fn withdraw(&mut self) {
+    pub(crate) fn withdraw(&mut self) {
         let Gate::Lease(leased) = &mut self.gate else { return };
         for pending in leased.outbox.withdraw() {
             let uid = self.services.get(&pending.key).and_then(|entry| entry.object.metadata.uid.as_deref());

@@ -78,6 +78,8 @@ impl Core {
     /// Puts new pools in force: everything is decided anew, holders of legal addresses first.
     pub(crate) fn install(&mut self, config: &Config) {
         tracing::info!(event = "config reloaded", controller = "PoolReconciler");
+        // What was decided upon the old pools and is not sent yet is decided anew with everything else.
+        self.withdraw();
         let mut allocator = Allocator::new(config);
         self.queue.start_over();
         let mut by_age: Vec<(i64, ServiceKey)> = Vec::new();
@@ -109,7 +111,7 @@ impl Core {
         }
         for (key, uid) in self.ledger.in_doubt() {
             if let Some(entry) = self.services.get(key) {
-                allocator.reserve(key, self.ledger.doubtful(uid), &entry.claim.held);
+                allocator.reserve(&entry.claim, self.ledger.doubtful(uid));
             }
         }
         // Everybody is decided now, so nobody needs to be woken.
@@ -128,6 +130,7 @@ impl Core {
             return false;
         }
         let mut by_age: Vec<(i64, ServiceKey)> = Vec::new();
+        let mut later: Vec<ServiceKey> = Vec::new();
         for key in std::mem::take(&mut self.queue.changed) {
             let Some(entry) = self.services.get_mut(&key) else { continue };
             if !entry.ours {
@@ -140,8 +143,10 @@ impl Core {
                 }
             } else if entry.writing {
                 entry.again = true;
+                later.push(key);
             } else if let Some(at) = entry.waits_until(self.clock.now) {
-                self.queue.retry(at, Retry::Service(key));
+                self.queue.retry(at, Retry::Service(key.clone()));
+                later.push(key);
             } else {
                 by_age.push((entry.created, key));
             }
@@ -152,6 +157,12 @@ impl Core {
             let Some(entry) = self.services.get(&key) else { continue };
             let holds = !entry.claim.held.is_empty() && allocator.adopt(&entry.claim);
             ranks.push(Rank::new(holds, created, key));
+        }
+        // What a stranger wrote into the status of those that cannot be decided now is listed all the same.
+        for key in later {
+            if let Some(entry) = self.services.get(&key) {
+                allocator.hold_back(&key, &entry.claim.held);
+            }
         }
         for rank in ranks {
             if let Some(entry) = self.services.get(rank.service()) {

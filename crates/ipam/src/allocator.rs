@@ -35,7 +35,7 @@ pub struct Allocator {
     leaving: BTreeMap<ServiceKey, BTreeSet<IpAddr>>,
     listed_by: BTreeMap<IpAddr, BTreeSet<ServiceKey>>,
     /// Addresses that a Service may come to list, for all anybody knows; and for whom each is reserved.
-    reserved: BTreeMap<ServiceKey, Vec<IpAddr>>,
+    reserved: BTreeMap<ServiceKey, Reservation>,
     reserved_for: BTreeMap<IpAddr, BTreeSet<ServiceKey>>,
     changes: Changes,
 }
@@ -47,6 +47,14 @@ pub struct Allocation {
     pub pool: Option<PoolName>,
     /// One address, or one of each family, in the order of the status.
     pub ips: Vec<IpAddr>,
+    keys: Keys,
+    ports: Vec<Port>,
+}
+
+/// What one Service may come to list, and on which terms.
+#[derive(Clone, Debug, Default)]
+struct Reservation {
+    ips: Vec<IpAddr>,
     keys: Keys,
     ports: Vec<Port>,
 }
@@ -153,12 +161,8 @@ impl Allocator {
 
     /// Takes everything from a Service that is gone or no longer ours. Whether there was anything.
     pub fn release(&mut self, service: &ServiceKey) -> bool {
-        self.set_reserved(service, vec![]);
-        let held_back =
-            self.unlist(service).into_iter().filter(|ip| self.is_on(service, *ip)).collect::<Vec<_>>();
-        for &ip in &held_back {
-            self.leave(service, &[], ip);
-        }
+        let held_back = self.stand_down(service);
+        self.set_reserved(service, Reservation::default());
         self.drop_allocation(service) || !held_back.is_empty()
     }
 
@@ -171,18 +175,21 @@ impl Allocator {
         self.hold_back_after(service, listed, before);
     }
 
-    /// Keeps everybody else off these addresses, also off those that are shared at the moment, in place of what was
-    /// reserved for the Service before; `listed` as for [`Allocator::hold_back`].
+    /// Keeps off these addresses everybody who could not share them with the Service as it is, in place of what was
+    /// reserved for it before; what its status lists is held back as by [`Allocator::hold_back`].
     ///
     /// For a write whose outcome nobody knows: the Service's status may list them any moment, or never. Whoever is on
     /// them stays; the Service itself may take them.
-    pub fn reserve(&mut self, service: &ServiceKey, addresses: Vec<IpAddr>, listed: &[Option<IpAddr>]) {
-        self.set_reserved(service, addresses);
-        self.hold_back(service, listed);
+    pub fn reserve(&mut self, claim: &Claim, addresses: Vec<IpAddr>) {
+        let before = self.let_go(&claim.service);
+        let reservation =
+            Reservation { ips: addresses, keys: claim.keys.clone(), ports: claim.ports.clone() };
+        self.set_reserved(&claim.service, reservation);
+        self.hold_back_after(&claim.service, &claim.held, before);
     }
 
-    fn set_reserved(&mut self, service: &ServiceKey, addresses: Vec<IpAddr>) {
-        for ip in self.reserved.remove(service).unwrap_or_default() {
+    fn set_reserved(&mut self, service: &ServiceKey, reservation: Reservation) {
+        for ip in self.reserved.remove(service).unwrap_or_default().ips {
             if let Some(services) = self.reserved_for.get_mut(&ip) {
                 services.remove(service);
                 if services.is_empty() {
@@ -197,11 +204,20 @@ impl Allocator {
                 }
             }
         }
-        for &ip in &addresses {
+        for &ip in &reservation.ips {
             self.reserved_for.entry(ip).or_default().insert(service.clone());
         }
-        if !addresses.is_empty() {
-            self.reserved.insert(service.clone(), addresses);
+        if !reservation.ips.is_empty() {
+            self.reserved.insert(service.clone(), reservation);
+        }
+    }
+
+    /// On which terms a Service is on an address that it does not hold: its own if it may come to hold it, nobody's if
+    /// it only lists it still.
+    fn terms(&self, service: &ServiceKey, ip: IpAddr) -> (Keys, Vec<Port>) {
+        match self.reserved.get(service).filter(|reservation| reservation.ips.contains(&ip)) {
+            Some(reservation) => (reservation.keys.clone(), reservation.ports.clone()),
+            None => Default::default(),
         }
     }
 
@@ -213,7 +229,7 @@ impl Allocator {
         before: Vec<IpAddr>,
     ) {
         let own = self.allocations.get(service).map(|a| a.ips.clone()).unwrap_or_default();
-        let reserved = self.reserved.get(service).cloned().unwrap_or_default();
+        let reserved = self.reserved.get(service).map(|r| r.ips.clone()).unwrap_or_default();
         let leaving: BTreeSet<IpAddr> = listed
             .iter()
             .copied()
@@ -224,7 +240,8 @@ impl Allocator {
         for &ip in &leaving {
             self.listed_by.entry(ip).or_default().insert(service.clone());
             if !self.tenants.contains_key(&ip) {
-                self.enter(service, &Keys::default(), &[], ip);
+                let (keys, ports) = self.terms(service, ip);
+                self.enter(service, &keys, &ports, ip);
             }
         }
         if !leaving.is_empty() {
@@ -290,14 +307,21 @@ impl Allocator {
     /// Undoes [`Allocator::hold_back`] while the Service itself is decided anew; what was held back. Nobody is told
     /// that something became free.
     pub(crate) fn let_go(&mut self, service: &ServiceKey) -> Vec<IpAddr> {
-        let before =
-            self.unlist(service).into_iter().filter(|ip| self.is_on(service, *ip)).collect::<Vec<_>>();
         let freed = std::mem::take(&mut self.changes.freed);
-        for &ip in &before {
-            self.leave(service, &[], ip);
-        }
+        let before = self.stand_down(service);
         self.changes.freed = freed;
         before
+    }
+
+    /// Takes a Service from the addresses that it is on without holding them; what those were.
+    fn stand_down(&mut self, service: &ServiceKey) -> Vec<IpAddr> {
+        let on: Vec<IpAddr> =
+            self.unlist(service).into_iter().filter(|ip| self.is_on(service, *ip)).collect();
+        for &ip in &on {
+            let (_, ports) = self.terms(service, ip);
+            self.leave(service, &ports, ip);
+        }
+        on
     }
 
     /// Whether the pool has an address of the family that nobody holds.
@@ -418,10 +442,15 @@ impl Allocator {
         if let Some(services) = self.reserved_for.get(&ip)
             && !claim.held.contains(&Some(ip))
         {
-            let users: Vec<ServiceKey> =
-                services.iter().filter(|service| **service != claim.service).cloned().collect();
-            if !users.is_empty() {
-                return Err(Refusal::InUse { service: claim.service.clone(), users });
+            let others = || services.iter().filter(|service| **service != claim.service);
+            for reservation in others().filter_map(|service| self.reserved.get(service)) {
+                if !claim.keys.share_with(&reservation.keys) {
+                    let users = others().cloned().collect();
+                    return Err(Refusal::InUse { service: claim.service.clone(), users });
+                }
+                if let Some(&port) = claim.ports.iter().find(|port| reservation.ports.contains(port)) {
+                    return Err(Refusal::PortInUse { port, ip });
+                }
             }
         }
         if !claim.keys.share_with(&tenants.keys) {
@@ -522,7 +551,8 @@ impl Allocator {
             Heirs::None => None,
         };
         if let Some(heir) = heir {
-            self.enter(&heir, &Keys::default(), &[], ip);
+            let (keys, ports) = self.terms(&heir, ip);
+            self.enter(&heir, &keys, &ports, ip);
         } else if had_unused {
             self.changes.freed.insert(Spot(Place::Address(ip)));
         } else {

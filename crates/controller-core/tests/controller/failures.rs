@@ -82,6 +82,37 @@ fn a_write_that_always_fails_is_no_tight_loop_and_holds_up_nobody() {
 }
 
 #[test]
+fn what_a_stranger_lists_is_nobodys_while_the_status_cannot_be_put_right() {
+    let mut cluster = cluster("1.2.3.0/30");
+    let left = refuse(&mut cluster, "a", u32::MAX, refusal(403, "Forbidden"));
+    cluster.service(json!({ "name": "a", "loadBalancerIP": "1.2.3.3" }));
+    cluster.quiet();
+    cluster.foreign_status("a", json!(["1.2.3.1"]), "stranger");
+    cluster.run_until(cluster.now + Duration::from_millis(1));
+    cluster.service(json!({ "name": "b", "loadBalancerIP": "1.2.3.1" }));
+    cluster.run_until(cluster.now + Duration::from_secs(60));
+    assert_eq!((cluster.ips("a").as_str(), cluster.ips("b").as_str()), ("1.2.3.1", ""));
+    left.set(0);
+    cluster.run_until(cluster.now + Duration::from_secs(60));
+    assert_eq!((cluster.ips("a").as_str(), cluster.ips("b").as_str()), ("1.2.3.3", "1.2.3.1"));
+}
+
+#[test]
+fn two_who_share_an_address_survive_an_outage_together() {
+    let mut cluster = cluster("1.2.3.0/32");
+    cluster.fate = Box::new(|request| {
+        (request.resource == Resource::Services).then(|| WriteError::no_answer("connection refused"))
+    });
+    for (name, port) in [("a", 80), ("b", 81)] {
+        cluster.service(json!({ "name": name, "ann": { "allow-shared-ip": "k" }, "ports": [port] }));
+    }
+    cluster.run_until(cluster.now + Duration::from_secs(5));
+    cluster.fate = Box::new(|_| None);
+    cluster.run_until(cluster.now + Duration::from_secs(60));
+    assert_eq!((cluster.ips("a").as_str(), cluster.ips("b").as_str()), ("1.2.3.0", "1.2.3.0"));
+}
+
+#[test]
 fn a_change_between_read_and_write_is_respected() {
     let mut cluster = cluster("1.2.3.0/30");
     // The user's second request is stored, but the watch does not tell yet.

@@ -67,6 +67,27 @@ fn the_holder_decides_and_the_other_listens() {
 }
 
 #[test]
+fn what_was_decided_upon_former_pools_is_not_sent() {
+    let mut bench = two();
+    bench.service(json!({ "name": "a" }));
+    bench.run_for(SECOND);
+    assert_eq!(bench.ips("a"), "1.2.3.0");
+    // Neither what is given nor what is taken away can be committed for a while.
+    bench.lease_fate = Box::new(|_, request| {
+        matches!(request, LeaseRequest::Replace(_)).then(|| WriteError::no_answer("away"))
+    });
+    bench.service(json!({ "name": "b" }));
+    bench.api.pool(json!({ "name": "p", "addresses": ["4.5.6.0/29"] }));
+    bench.run_for(Duration::from_millis(100));
+    bench.api.pool(json!({ "name": "p", "addresses": ["1.2.3.0/32", "4.5.6.0/29"] }));
+    bench.run_for(Duration::from_millis(100));
+    bench.lease_fate = Box::new(|_, _| None);
+    bench.run_for(10 * SECOND);
+    assert_eq!((bench.ips("a").as_str(), bench.ips("b").as_str()), ("1.2.3.0", "4.5.6.0"));
+    assert_eq!(bench.sent(0), ["a", "b"], "the one before all this, and the one that is right");
+}
+
+#[test]
 fn a_dead_leader_is_replaced_within_five_seconds_whenever_it_dies() {
     for millis in (0..1000).step_by(90) {
         let mut bench = two();

@@ -14,7 +14,7 @@ fn ip(text: &str) -> IpAddr {
 #[test]
 fn a_reserved_address_is_for_that_service_alone_until_it_is_reserved_no_more() {
     let mut allocator = allocator(vec![pool("p", &["1.2.3.0/31"])]);
-    allocator.reserve(&claim("a").service, vec![ip("1.2.3.0")], &[]);
+    allocator.reserve(&claim("a"), vec![ip("1.2.3.0")]);
     assert_eq!(decide(&mut allocator, &claim("b")), "1.2.3.1");
     assert_eq!(decide(&mut allocator, &claim("c")), "no available IPs");
     let refused = decide(&mut allocator, &wants(claim("d"), &["1.2.3.0"]));
@@ -24,7 +24,7 @@ fn a_reserved_address_is_for_that_service_alone_until_it_is_reserved_no_more() {
     assert!(decide(&mut allocator, &wants(claim("a"), &["9.9.9.9"])).contains("9.9.9.9"));
     assert_eq!(decide(&mut allocator, &claim("c")), "no available IPs");
     allocator.take_changes();
-    allocator.reserve(&claim("a").service, vec![], &[]);
+    allocator.reserve(&claim("a"), vec![]);
     assert!(!allocator.take_changes().freed.is_empty(), "those who wait hear of it");
     assert_eq!(decide(&mut allocator, &claim("c")), "1.2.3.0");
 }
@@ -32,19 +32,18 @@ fn a_reserved_address_is_for_that_service_alone_until_it_is_reserved_no_more() {
 #[test]
 fn the_service_itself_may_take_what_is_reserved_for_it() {
     let mut allocator = allocator(vec![pool("p", &["1.2.3.0/32"])]);
-    allocator.reserve(&claim("a").service, vec![ip("1.2.3.0")], &[]);
+    allocator.reserve(&claim("a"), vec![ip("1.2.3.0")]);
     assert_eq!(decide(&mut allocator, &claim("a")), "1.2.3.0");
-    allocator.reserve(&claim("a").service, vec![], &[]);
+    allocator.reserve(&claim("a"), vec![]);
     assert_eq!(allocator.allocation(&claim("a").service).unwrap().ips, [ip("1.2.3.0")]);
 }
 
 #[test]
-fn on_a_shared_address_nobody_joins_and_nobody_has_to_go() {
+fn on_a_shared_address_that_is_reserved_for_a_stranger_nobody_joins_and_nobody_has_to_go() {
     let mut allocator = allocator(vec![pool("p", &["1.2.3.0/31"])]);
     let share = |name: &str, port: u16| sharing(claim(name), "k", "", port);
     assert_eq!(decide(&mut allocator, &share("a", 80)), "1.2.3.0");
-    allocator.reserve(&claim("b").service, vec![ip("1.2.3.0")], &[]);
-    // The reservation may be for any port.
+    allocator.reserve(&claim("b"), vec![ip("1.2.3.0")]);
     assert_eq!(decide(&mut allocator, &share("c", 81)), "1.2.3.1");
     let stays: Claim = holding(share("a", 80), &[ip("1.2.3.0")]);
     assert_eq!(decide(&mut allocator, &stays), "1.2.3.0");
@@ -55,9 +54,34 @@ fn on_a_shared_address_nobody_joins_and_nobody_has_to_go() {
 }
 
 #[test]
+fn two_who_share_may_both_be_in_doubt_and_get_their_address_again() {
+    let mut allocator = allocator(vec![pool("p", &["1.2.3.0/32"])]);
+    let share = |name: &str, port: u16| sharing(claim(name), "k", "", port);
+    let (a, b) = (share("a", 80), share("b", 81));
+    for claim in [&a, &b] {
+        assert_eq!(decide(&mut allocator, claim), "1.2.3.0");
+    }
+    // Nobody knows what became of either write, and neither is listed: both are decided again, in any order.
+    for claim in [&a, &b] {
+        allocator.reserve(claim, vec![ip("1.2.3.0")]);
+    }
+    for claim in [&b, &a, &b] {
+        assert_eq!(decide(&mut allocator, claim), "1.2.3.0");
+    }
+    // Nobody else joins on a port that one of them may come to have, or without the key.
+    let refused = decide(&mut allocator, &wants(share("c", 80), &["1.2.3.0"]));
+    assert!(refused.contains("TCP/80"), "{refused}");
+    assert_eq!(decide(&mut allocator, &claim("d")), "no available IPs");
+    for claim in [&a, &b] {
+        allocator.release(&claim.service);
+    }
+    assert_eq!(decide(&mut allocator, &claim("d")), "1.2.3.0", "nothing is left behind");
+}
+
+#[test]
 fn a_service_that_is_gone_reserves_nothing() {
     let mut allocator = allocator(vec![pool("p", &["1.2.3.0/32"])]);
-    allocator.reserve(&claim("a").service, vec![ip("1.2.3.0")], &[]);
+    allocator.reserve(&claim("a"), vec![ip("1.2.3.0")]);
     allocator.release(&claim("a").service);
     assert_eq!(decide(&mut allocator, &claim("b")), "1.2.3.0");
 }
