@@ -160,28 +160,12 @@ pub(crate) async fn kapi(
     address: SocketAddr,
     progress: &Progress,
 ) -> Result<()> {
-    tools::require(&[tools::OPENSSL, tools::CURL, tools::IP])?;
-    let directory = ledger.directory(PID_FILES)?;
-    progress.during("bringing the API server up", script(&directory, "up", namespace, address)).await?;
-    note_processes(ledger, &directory)?;
-    std::os::unix::fs::symlink(directory.join("kubeconfig"), ledger.kubeconfig())
-        .context("link the kubeconfig")
-}
-
-/// Calls the script: `up`, `stop` or `start`.
-///
-/// # Errors
-/// No script is named, or it fails.
-pub(crate) async fn script(
-    directory: &Path,
-    verb: &str,
-    namespace: &Namespace,
-    address: SocketAddr,
-) -> Result<()> {
     let named = std::env::var_os("FERROLB_KAPI").map(PathBuf::from).context(
         "FERROLB_KAPI is not set: it names the script that brings up an API server (`SCRIPT up DIRECTORY`)",
     )?;
     let script = if named.is_dir() { named.join("kapi") } else { named };
+    tools::require(&[tools::OPENSSL, tools::CURL, tools::IP])?;
+    let directory = ledger.directory(PID_FILES)?;
     let environment = [
         ("KAPI_NETNS", Path::new(namespace.name()).to_owned()),
         ("KAPI_BIND", PathBuf::from(address.ip().to_string())),
@@ -189,15 +173,9 @@ pub(crate) async fn script(
         ("KAPI_FLAGS", PathBuf::from(format!("--service-cluster-ip-range={}", SERVICE_RANGES.join(",")))),
     ];
     let environment: Vec<_> = environment.iter().map(|(name, value)| (*name, value.as_path())).collect();
-    let words = [path_text(&script)?, verb, path_text(directory)?];
-    launch::run(None, &words, &environment, None, Duration::from_secs(120)).await?.success().map(drop)
-}
-
-/// Writes down what the script has started.
-///
-/// # Errors
-/// The files cannot be written.
-pub(crate) fn note_processes(ledger: &Ledger, directory: &Path) -> Result<()> {
+    let words = [path_text(&script)?, "up", path_text(&directory)?];
+    let up = launch::run(None, &words, &environment, None, Duration::from_secs(120));
+    progress.during("bringing the API server up", up).await?.success()?;
     for name in ["etcd", "apiserver"] {
         let text = std::fs::read_to_string(directory.join(format!("{name}.pid"))).unwrap_or_default();
         let identity = text.trim().parse().ok().and_then(|pid| Identity::of(Pid(pid)));
@@ -205,7 +183,8 @@ pub(crate) fn note_processes(ledger: &Ledger, directory: &Path) -> Result<()> {
             ledger.note_process(identity, name)?;
         }
     }
-    Ok(())
+    std::os::unix::fs::symlink(directory.join("kubeconfig"), ledger.kubeconfig())
+        .context("link the kubeconfig")
 }
 
 /// Passes connections on to the server of a kubeconfig, and writes a kubeconfig for inside.

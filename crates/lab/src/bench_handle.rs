@@ -70,10 +70,6 @@ impl Bench {
         &self.api
     }
 
-    pub(crate) fn ledger(&self) -> &Ledger {
-        &self.ledger
-    }
-
     /// The lab's name.
     pub fn name(&self) -> &LabName {
         self.ledger.lab()
