@@ -2,9 +2,11 @@
 //! The running controller: watches in, writes, events and gauges out.
 
 use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
 
 use ferrolb_config::Undecodable;
-use ferrolb_controller_core::{Core, Effect, Input, Settings, WriteId};
+use ferrolb_controller_core::{Core, Effect, Input, Replicas, Settings, WriteId};
 use ferrolb_kube_support::daemon::{
     Clocks, Doubtful, Feed, Tasks, inbox, of_kinds, start_servers, stay_small, task_ended,
 };
@@ -22,13 +24,18 @@ use tokio_util::sync::CancellationToken;
 
 use crate::gauges::Gauges;
 use crate::memberlist_secret;
-use crate::options::{Options, WebhookMode};
+use crate::options::{Level, Options, WebhookMode};
+use crate::replicas::Replica;
 use crate::webhook;
 
 /// The first word of the User-Agent, under which the API server files writes that name no manager.
 const FIELD_MANAGER: &str = "controller";
 /// Kinds that are watched; readiness waits for the first list of each.
 const KINDS: usize = 5;
+/// Kinds that are watched besides where conditions are written.
+const ANNOUNCEMENTS: usize = 2;
+/// How long a controller that ends waits until it has given up the Lease.
+const FAREWELL: Duration = Duration::from_secs(1);
 
 /// Runs the controller until `stop` is cancelled.
 ///
@@ -83,20 +90,39 @@ pub async fn run(options: Options, client: Client, stop: CancellationToken) -> a
     };
 
     let clocks = Clocks::start();
+    let ours = options.level == Level::B;
     let settings = Settings {
         namespace: common.namespace.clone(),
         bgp_type: options.bgp_type.clone(),
         lb_class: common.lb_class.clone(),
-        pod_name: pod.name,
-        pod_uid: pod.uid,
+        pod_name: pod.name.clone(),
+        pod_uid: pod.uid.clone(),
         field_manager: FIELD_MANAGER.to_owned(),
-        ..Settings::default()
+        replicas: match options.level {
+            Level::A => Replicas::Rivals,
+            Level::B => Replicas::Lease { identity: format!("{}_{}", pod.name, pod.uid) },
+        },
+        conditions: ours,
     };
     let mut core = Core::new(clocks.read(), settings);
-    let (feed, mut inbox) = inbox(KINDS, listed, undecodable);
+    let kinds = if ours { KINDS + ANNOUNCEMENTS } else { KINDS };
+    let (feed, mut inbox) = inbox(kinds, listed, undecodable);
     start_watches(&feed, &common.namespace, &client, &reach, &mut tasks);
+    if ours {
+        watch_announcements(&feed, &common.namespace, &client, &reach, &mut tasks);
+    }
     let results = feed.own();
     let shell = Shell {
+        replica: Replica {
+            client: client.clone(),
+            reach: reach.clone(),
+            namespace: common.namespace.clone(),
+            pod_name: pod.name,
+            pod_uid: pod.uid,
+            selector: Arc::default(),
+            field_manager: FIELD_MANAGER,
+            answers: feed.own(),
+        },
         writer: Writer::start(client.clone(), reach, move |id, result| {
             // Nobody listens only while the process ends.
             let _ = results.send(Input::Written { id, result });
@@ -117,15 +143,30 @@ pub async fn run(options: Options, client: Client, stop: CancellationToken) -> a
             }
             () = clocks.until(core.next_deadline()) => core.handle_timeout(clocks.read()),
             ended = tasks.join_next() => return Err(task_ended(ended)),
-            () = &mut stopped => {
-                tracing::info!(op = "shutdown", "done");
-                return Ok(());
-            }
+            () = &mut stopped => break,
         }
         while let Some(effect) = core.poll() {
             shell.carry_out(effect);
         }
     }
+    core.handle(clocks.read(), Input::Stopping);
+    let farewell = async {
+        while let Some(effect) = core.poll() {
+            shell.carry_out(effect);
+        }
+        while !core.is_stopped() {
+            for input in inbox.batch().await {
+                core.handle(clocks.read(), input);
+            }
+            while let Some(effect) = core.poll() {
+                shell.carry_out(effect);
+            }
+        }
+    };
+    // Whoever waits in vain loses nothing: the others take the Lease when it expires.
+    let _ = tokio::time::timeout(FAREWELL, farewell).await;
+    tracing::info!(op = "shutdown", "done");
+    Ok(())
 }
 
 fn start_watches(feed: &Feed<Input>, namespace: &str, client: &Client, reach: &Reach, tasks: &mut Tasks) {
@@ -142,6 +183,18 @@ fn start_watches(feed: &Feed<Input>, namespace: &str, client: &Client, reach: &R
     feed.watch(states, Input::ConfigurationStates, client, reach, tasks);
 }
 
+/// Who announces what, as the speakers say.
+fn watch_announcements(
+    feed: &Feed<Input>,
+    namespace: &str,
+    client: &Client,
+    reach: &Reach,
+    tasks: &mut Tasks,
+) {
+    feed.watch(Watch::namespaced(namespace).optional(), Input::L2Statuses, client, reach, tasks);
+    feed.watch(Watch::namespaced(namespace).optional(), Input::BgpStatuses, client, reach, tasks);
+}
+
 /// Configuration objects that exist but cannot be decoded.
 fn undecodable(doubtful: &Doubtful) -> Option<Input> {
     let objects = of_kinds(doubtful, &["IPAddressPool", "Community"]).map(|(kind, object)| Undecodable {
@@ -154,6 +207,7 @@ fn undecodable(doubtful: &Doubtful) -> Option<Input> {
 
 /// Where effects go.
 struct Shell {
+    replica: Replica,
     writer: Writer<WriteId>,
     recorder: Recorder,
     metrics: Metrics,
@@ -164,8 +218,9 @@ impl Shell {
     fn carry_out(&self, effect: Effect) {
         match effect {
             Effect::Write { id, request } => self.writer.send(id, request),
-            // Only a controller with rivals or replicas asks for these.
-            Effect::Lease(_) | Effect::ListServices | Effect::FindRivals | Effect::Leads(_) => {}
+            Effect::Lease(_) | Effect::ListServices | Effect::FindRivals => self.replica.carry_out(effect),
+            // The core has said it in the log.
+            Effect::Leads(_) => {}
             Effect::Event(event) => self.recorder.record(event),
             Effect::PoolCounters { pool, counters } => self.gauges.set(&pool, counters),
             Effect::Configuration { loaded, stale } => {

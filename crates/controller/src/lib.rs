@@ -14,6 +14,7 @@ mod daemon;
 mod gauges;
 mod memberlist_secret;
 mod options;
+mod replicas;
 mod reviews;
 mod webhook;
 

@@ -74,11 +74,10 @@ async fn attempt(
 
 fn key() -> Result<[u8; KEY], RequestError> {
     let mut key = [0_u8; KEY];
-    rustls::crypto::aws_lc_rs::default_provider().secure_random.fill(&mut key).map_err(|_| RequestError {
-        code: 0,
-        reason: String::new(),
-        message: "the system gives no random numbers".to_owned(),
-    })?;
+    rustls::crypto::aws_lc_rs::default_provider()
+        .secure_random
+        .fill(&mut key)
+        .map_err(|_| RequestError::no_answer("the system gives no random numbers"))?;
     Ok(key)
 }
 

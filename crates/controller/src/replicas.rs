@@ -4,6 +4,7 @@
 //! Each request is a task of its own that brings one answer, so nothing here waits behind writes: a Lease that is
 //! renewed late is lost.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ferrolb_api::request::WriteError;
@@ -17,6 +18,7 @@ use kube::Client;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tokio::sync::OnceCell;
 use tokio::sync::mpsc::UnboundedSender;
 
 /// A Lease is renewed every second and lost after four: an answer that takes longer is as good as none.
@@ -30,13 +32,15 @@ const PASSING_LABELS: [&str; 4] =
     ["pod-template-hash", "controller-revision-hash", "app.kubernetes.io/version", "helm.sh/chart"];
 
 /// The own place among controllers.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Replica {
     pub(crate) client: Client,
     pub(crate) reach: Reach,
     pub(crate) namespace: String,
     pub(crate) pod_name: String,
     pub(crate) pod_uid: String,
+    /// What selects the Pods of controllers; read from the own Pod when it is first needed. `None` if nothing does.
+    pub(crate) selector: Arc<OnceCell<Option<String>>>,
     pub(crate) field_manager: &'static str,
     /// Where answers go.
     pub(crate) answers: UnboundedSender<Input>,
@@ -49,7 +53,7 @@ impl Replica {
         tokio::spawn(async move {
             let input = match effect {
                 Effect::Lease(request) => Input::Lease(replica.lease(request).await.map(Box::new)),
-                Effect::ListServices => Input::ServicesListed(replica.list("/api/v1/services", "").await),
+                Effect::ListServices => Input::ServicesListed(replica.list::<Service>("/api/v1/services", "").await),
                 Effect::FindRivals => Input::RivalsFound(replica.neighbours().await),
                 _ => return,
             };
@@ -64,37 +68,39 @@ impl Replica {
         let (method, path, lease) = match request {
             LeaseRequest::Read => (Method::GET, format!("{leases}/{LEASE}"), None),
             LeaseRequest::Create(lease) => (Method::POST, format!("{leases}?{manager}"), Some(lease)),
-            LeaseRequest::Replace(lease) => {
-                (Method::PUT, format!("{leases}/{LEASE}?{manager}"), Some(lease))
-            }
+            LeaseRequest::Replace(lease) => (Method::PUT, format!("{leases}/{LEASE}?{manager}"), Some(lease)),
         };
         // A plain structure with string keys: there is nothing in it that JSON could not say.
         let body = lease.map(|lease| serde_json::to_value(lease).unwrap_or_default());
         let body = body.as_ref().map(|body| ("application/json", body));
         let answer = send_json(&self.client, method, &path, body, LEASE_LIMIT).await;
         self.heard(answer.as_ref().err());
-        serde_json::from_value(answer.map_err(refusal)?)
+        serde_json::from_value(answer?)
             .map_err(|error| WriteError::no_answer(format!("the answer is no Lease: {error}")))
     }
 
     async fn neighbours(&self) -> Result<Neighbours, WriteError> {
-        let pods = format!("/api/v1/namespaces/{}/pods", self.namespace);
-        let own = format!("{pods}/{}", self.pod_name);
-        let own = send_json(&self.client, Method::GET, &own, None, PAGE_LIMIT).await;
-        self.heard(own.as_ref().err());
-        let own: Pod = serde_json::from_value(own.map_err(refusal)?)
-            .map_err(|error| WriteError::no_answer(format!("the answer is no Pod: {error}")))?;
-        let Some(selector) = selector(&own) else {
+        let Some(selector) = self.selector.get_or_try_init(|| self.read_selector()).await? else {
             // Nothing tells a controller's Pod from any other.
-            return Ok(Neighbours { pods: vec![own], nodes: vec![] });
+            return Ok(Neighbours::default());
         };
-        let pods = self.list::<Pod>(&pods, &format!("labelSelector={}&", escape(&selector))).await?;
+        let path = format!("/api/v1/namespaces/{}/pods", self.namespace);
+        let pods = self.list::<Pod>(&path, &format!("labelSelector={}&", escape(selector))).await?;
         let nodes = if needs_nodes(&pods, &self.pod_uid) {
             self.list::<Node>("/api/v1/nodes", "").await?
         } else {
             vec![]
         };
         Ok(Neighbours { pods, nodes })
+    }
+
+    async fn read_selector(&self) -> Result<Option<String>, WriteError> {
+        let path = format!("/api/v1/namespaces/{}/pods/{}", self.namespace, self.pod_name);
+        let own = send_json(&self.client, Method::GET, &path, None, PAGE_LIMIT).await;
+        self.heard(own.as_ref().err());
+        let own: Pod = serde_json::from_value(own?)
+            .map_err(|error| WriteError::no_answer(format!("the answer is no Pod: {error}")))?;
+        Ok(selector(&own))
     }
 
     /// Everything there is at one moment after this call. What cannot be decoded is left out, as by the watches.
@@ -109,7 +115,7 @@ impl Replica {
             }
             let bytes = send(&self.client, Method::GET, &page, None, PAGE_LIMIT).await;
             self.heard(bytes.as_ref().err());
-            let page: Page = serde_json::from_slice(&bytes.map_err(refusal)?)
+            let page: Page = serde_json::from_slice(&bytes?)
                 .map_err(|error| WriteError::no_answer(format!("the list cannot be read: {error}")))?;
             let items = page.items.unwrap_or_default().into_iter();
             objects.extend(items.filter_map(|item| serde_json::from_value::<K>(item).ok()));
@@ -142,10 +148,6 @@ struct PageMeta {
     next: Option<String>,
 }
 
-fn refusal(error: RequestError) -> WriteError {
-    WriteError::refused(error.code, error.reason, error.message)
-}
-
 /// Selects the Pods that do what this one does, of whatever version; `None` if it has no label that says so.
 fn selector(pod: &Pod) -> Option<String> {
     let labels = pod.metadata.labels.iter().flatten();
@@ -162,7 +164,8 @@ mod tests {
 
     #[test]
     fn rivals_are_found_by_the_labels_that_a_rollout_keeps() {
-        let pod = |labels: Value| serde_json::from_value(json!({ "metadata": { "labels": labels } })).unwrap();
+        let pod =
+            |labels: Value| serde_json::from_value(json!({ "metadata": { "labels": labels } })).unwrap();
         let labels = json!({ "app": "metallb", "component": "controller", "pod-template-hash": "6f8b9" });
         assert_eq!(selector(&pod(labels)).as_deref(), Some("app=metallb,component=controller"));
         assert_eq!(selector(&pod(json!({ "pod-template-hash": "6f8b9" }))), None);

@@ -7,8 +7,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, CONTENT_TYPE};
-use http::{Method, Request};
+use ferrolb_api::request::WriteError;
+use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderMap, Method, Request};
 use http_body_util::BodyExt as _;
 use kube::Client;
 use kube::client::Body;
@@ -26,11 +27,14 @@ pub struct RequestError {
     pub reason: String,
     /// The server's sentence, or what failed on the way.
     pub message: String,
+    /// How long the server asks to wait before the next attempt (`Retry-After`).
+    pub retry_after: Option<Duration>,
 }
 
 impl RequestError {
-    pub(crate) fn no_answer(message: String) -> Self {
-        Self { code: 0, reason: String::new(), message }
+    /// No answer came: what was asked for may have happened, or not.
+    pub fn no_answer(message: impl Into<String>) -> Self {
+        Self { code: 0, reason: String::new(), message: message.into(), retry_after: None }
     }
 
     /// From an answer's status and body, which is a `Status` object when the API server itself speaks.
@@ -46,7 +50,13 @@ impl RequestError {
                 format!("HTTP status {code}: {body}")
             }
         });
-        Self { code, reason: text("reason").unwrap_or_default(), message }
+        Self { code, reason: text("reason").unwrap_or_default(), message, retry_after: None }
+    }
+}
+
+impl From<RequestError> for WriteError {
+    fn from(error: RequestError) -> Self {
+        Self { retry_after: error.retry_after, ..Self::refused(error.code, error.reason, error.message) }
     }
 }
 
@@ -92,13 +102,17 @@ pub async fn send_accepting(
         let response =
             client.send(request).await.map_err(|error| RequestError::no_answer(failure(&error)))?;
         let code = response.status();
+        let retry_after = retry_after(response.headers());
         let bytes = response
             .into_body()
             .collect()
             .await
             .map_err(|error| RequestError::no_answer(failure(&error)))?
             .to_bytes();
-        if code.is_success() { Ok(bytes) } else { Err(RequestError::from_answer(code.as_u16(), &bytes)) }
+        if code.is_success() {
+            return Ok(bytes);
+        }
+        Err(RequestError { retry_after, ..RequestError::from_answer(code.as_u16(), &bytes) })
     };
     match tokio::time::timeout(limit, exchange).await {
         Ok(answer) => answer,
@@ -123,8 +137,14 @@ pub async fn send_json(
         .map_err(|error| RequestError::no_answer(format!("the answer is no JSON: {error}")))
 }
 
+/// What `Retry-After` says, in seconds; API servers send no dates.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
+    Some(Duration::from_secs(seconds))
+}
+
 /// A value for the query part of a URL: everything but letters, digits and `-._~` escaped (RFC 3986 §2.3).
-pub(crate) fn escape(value: &str) -> String {
+pub fn escape(value: &str) -> String {
     let mut text = String::with_capacity(value.len());
     for byte in value.bytes() {
         match byte {
@@ -154,6 +174,17 @@ mod tests {
     fn a_proxys_words_are_shown_with_the_status() {
         assert_eq!(RequestError::from_answer(502, b"bad gateway\n").message, "HTTP status 502: bad gateway");
         assert_eq!(RequestError::from_answer(503, b"").message, "HTTP status 503");
+    }
+
+    #[test]
+    fn what_the_server_asks_for_is_heard() {
+        for (value, expected) in [("7", Some(7)), (" 1 ", Some(1)), ("soon", None), ("-1", None)] {
+            let headers = HeaderMap::from_iter([(RETRY_AFTER, value.parse().unwrap())]);
+            assert_eq!(retry_after(&headers), expected.map(Duration::from_secs), "{value}");
+        }
+        let error =
+            RequestError { retry_after: Some(Duration::from_secs(7)), ..RequestError::from_answer(429, b"") };
+        assert_eq!(WriteError::from(error).retry_after, Some(Duration::from_secs(7)));
     }
 
     #[test]

@@ -130,7 +130,7 @@ async fn run<Id, D>(
             Some((id, request, result)) = open.next(), if !open.is_empty() => {
                 lines.finished(target(&request));
                 note(&request, &result, &mut complained, &reach);
-                done(id, result.map_err(write_error));
+                done(id, result.map_err(WriteError::from));
             }
         }
     }
@@ -181,10 +181,6 @@ async fn execute(client: &Client, request: &ApiRequest) -> Result<serde_json::Va
     let body = request.wire_body();
     let body = body.as_ref().map(|value| (request.content_type(), value));
     send_json(client, method, &request.path_and_query(), body, LIMIT).await
-}
-
-fn write_error(error: RequestError) -> WriteError {
-    WriteError::refused(error.code, error.reason, error.message)
 }
 
 #[cfg(test)]
