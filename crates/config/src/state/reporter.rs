@@ -175,6 +175,12 @@ impl Reporter {
         let failure = match result {
             Ok(value) => match serde_json::from_value::<ConfigurationState>(value) {
                 Ok(object) => {
+                    let name = object.metadata.name.as_deref().unwrap_or_default();
+                    let event = match step {
+                        Step::Create => "ConfigurationState created",
+                        _ => "ConfigurationState updatedStatusOnly",
+                    };
+                    tracing::info!(controller = "ConfigurationStateReconciler", event, name);
                     self.see(Box::new(object));
                     // A write that left everything as it was would be repeated for ever.
                     let again = self.next_step(clock).is_some_and(|(next, _)| next == step);

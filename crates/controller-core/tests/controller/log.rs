@@ -122,16 +122,67 @@ fn s36_every_line_about_an_address_names_its_service() {
         for expected in [
             "IP address assigned by controller event=\"ipAllocated\" service=demo/a",
             "Additional IP address assigned by controller event=\"ipAllocated\" service=demo/a ip=fd00::",
-            "IP allocation failed op=\"allocateIPs\" service=demo/c",
+            "IP allocation failed controller=\"ServiceReconciler\" event=\"failed to handle service\" op=\"allocateIPs\" service=demo/c",
             "current IP not allowed by config, clearing event=\"clearAssignment\" service=demo/b",
-            "event=\"clearAssignment\" service=demo/a reason=\"notLoadBalancer\"",
+            "not a LoadBalancer event=\"clearAssignment\" service=demo/a reason=\"notLoadBalancer\"",
             "event=\"deprecatedAnnotation\"",
-            "event=\"loadbalancerIP\" service=demo/b",
+            "invalid requested loadbalancer IPs event=\"loadbalancerIP\" service=demo/b",
             "service deleted event=\"serviceDeleted\" service=demo/b",
             "updated service object event=\"serviceUpdated\" service=demo/a",
         ] {
             assert!(told.iter().any(|line| line.contains(expected)), "{expected}: {told:#?}");
         }
         assert!(told.iter().all(|line| line.contains("service=demo/")), "{told:#?}");
+    });
+}
+
+#[test]
+fn what_people_search_the_log_for_is_there() {
+    let lines = Recorder::of(Level::DEBUG);
+    tracing::subscriber::with_default(lines.clone(), || {
+        let mut cluster = Cluster::new();
+        cluster.pool(json!({ "name": "p", "addresses": ["10.0.0.0/31"] }));
+        cluster.service(json!({ "name": "a" }));
+        cluster.quiet();
+        cluster.service(json!({ "name": "a", "ann": { "loadBalancerIPs": "10.0.0.1" } }));
+        cluster.quiet();
+        cluster.service(json!({ "name": "a", "ann": { "loadBalancerIPs": null, "address-pool": "q" } }));
+        cluster.quiet();
+        cluster.namespace("demo", json!({ "team": "a" }));
+        cluster.quiet();
+        cluster.pool(json!({ "name": "q", "addresses": ["10.0.0.0/33"] }));
+        cluster.quiet();
+        let told = lines.told();
+        for (level, expected) in [
+            ("debug", "start of config update event=\"startUpdate\""),
+            ("debug", "end of config update event=\"endUpdate\""),
+            ("debug", "start of service update event=\"startUpdate\" service=demo/a"),
+            ("debug", "end of service update event=\"endUpdate\" service=demo/a"),
+            ("debug", "service converged, no change event=\"noChange\" service=demo/a"),
+            ("debug", "event=\"configuration did not change, ignoring\""),
+            ("info", "event=\"config reloaded\" controller=\"PoolReconciler\""),
+            ("info", "event=\"force service reload\" controller=\"PoolReconciler\""),
+            ("info", "controller=\"PoolReconciler\" start reconcile=\"metallb-system\""),
+            ("info", "controller=\"PoolReconciler\" end reconcile=\"metallb-system\""),
+            (
+                "info",
+                "controller=\"ConfigurationStateReconciler\" event=\"ConfigurationState created\" name=\"controller\"",
+            ),
+            ("info", "event=\"ConfigurationState updatedStatusOnly\" name=\"controller\""),
+            ("info", "reason=\"differentIPRequested\""),
+            ("info", "reason=\"differentPoolRequested\""),
+            (
+                "error",
+                "IP allocation failed controller=\"ServiceReconciler\" event=\"failed to handle service\" op=\"allocateIPs\"",
+            ),
+            ("error", "failed to parse the configuration controller=\"PoolReconciler\""),
+        ] {
+            assert!(told.iter().any(|line| line.contains(expected)), "{level}: {expected}: {told:#?}");
+        }
+        let at = |text: &str| told.iter().position(|line| line.contains(text));
+        assert!(
+            at("differentIPRequested") < at("ip=[10.0.0.1]"),
+            "what went is told before what came: {told:#?}"
+        );
     });
 }
