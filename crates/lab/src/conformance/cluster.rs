@@ -20,7 +20,7 @@ use http::Method;
 use kube::Client;
 use serde_json::{Value, json};
 
-use super::api::{Api, Place};
+use super::api::{Api, Place, type_of};
 use super::case::Kind;
 use super::daemon::{Daemon, POD, Settings};
 use crate::api_server::{self, ApiSource};
@@ -106,33 +106,40 @@ impl Cluster {
         Ok(daemon)
     }
 
-    /// Waits until a pool without addresses is refused by a webhook.
+    /// Waits until an object of each kind that is wrong in itself is refused for that.
     pub(crate) async fn webhooks_answer(&self, daemon: &Daemon) -> Result<()> {
-        let place = Place::of(Kind::IPAddressPool, SYSTEM, "not-a-pool");
-        let object = json!({
-            "apiVersion": "metallb.io/v1beta1", "kind": "IPAddressPool",
-            "metadata": { "name": place.name }, "spec": { "addresses": [] },
-        });
         let deadline = Instant::now() + WEBHOOKS_WITHIN;
-        loop {
-            let answer = self.api.create(&place, &object).await?;
-            let message = answer.body["message"].as_str().unwrap_or_default().to_owned();
-            if answer.code == 403 && message.starts_with("admission webhook") {
-                return Ok(());
+        for (kind, namespace, spec) in WRONG {
+            let place = Place::of(kind, namespace, "wrong");
+            let (version, word) = type_of(kind);
+            let spec: Value = serde_json::from_str(spec).context("an object that is wrong on purpose")?;
+            let object = json!({
+                "apiVersion": version, "kind": word, "metadata": { "name": place.name }, "spec": spec,
+            });
+            loop {
+                let answer = self.api.create(&place, &object).await?;
+                let message = answer.body["message"].as_str().unwrap_or_default().to_owned();
+                // Lists of a definition that was just made, or changed, may be put off.
+                let judged =
+                    message.starts_with("admission webhook") && !message.contains("failed to get existing");
+                if answer.code == 403 && judged {
+                    break;
+                }
+                if answer.is_success() {
+                    self.api.delete(&place).await?.accepted("delete an object that was not refused")?;
+                }
+                if Instant::now() > deadline {
+                    bail!(
+                        "no webhook refuses a wrong {word} after {} s; the last answer was {} {message}\n{}",
+                        WEBHOOKS_WITHIN.as_secs(),
+                        answer.code,
+                        daemon.log_end()
+                    );
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
             }
-            if answer.is_success() {
-                self.api.delete(&place).await?.accepted("delete a pool")?;
-            }
-            if Instant::now() > deadline {
-                bail!(
-                    "no webhook refuses a bad pool after {} s; the last answer was {} {message}\n{}",
-                    WEBHOOKS_WITHIN.as_secs(),
-                    answer.code,
-                    daemon.log_end()
-                );
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
         }
+        Ok(())
     }
 
     /// Ends what was started here.
@@ -251,5 +258,14 @@ impl Drop for Way {
 const RECORDED: &str = include_str!("../../manifests/recorded.yaml");
 const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 6443);
 const CONTROLLER_KUBECONFIG: &str = "controller.kubeconfig";
+/// Of each kind, an object that its webhook refuses whatever else is stored: kind, namespace, spec.
+const WRONG: [(Kind, &str, &str); 6] = [
+    (Kind::IPAddressPool, SYSTEM, r#"{"addresses": []}"#),
+    (Kind::L2Advertisement, SYSTEM, r#"{"ipAddressPools": ["a", "a"]}"#),
+    (Kind::BGPAdvertisement, SYSTEM, r#"{"ipAddressPools": ["a", "a"]}"#),
+    (Kind::BGPPeer, SYSTEM, r#"{"myASN": 64512, "peerASN": 64513, "peerAddress": "nowhere"}"#),
+    (Kind::Community, SYSTEM, r#"{"communities": [{"name": "a", "value": "x"}]}"#),
+    (Kind::BFDProfile, "default", "{}"),
+];
 const WEBHOOKS_WITHIN: Duration = Duration::from_secs(60);
 const TABLE: &str = "ferrolb-conformance";

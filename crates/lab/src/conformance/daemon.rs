@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The controller: started, ended, scraped, and looked at while it works.
 
-use std::ffi::OsStr;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -163,7 +162,7 @@ impl Work {
         let mut work = Self::default();
         let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
         for task in tasks {
-            let read = |name: &str| read_text(&task.path().join(name));
+            let read = |name: &str| std::fs::read_to_string(task.path().join(name)).unwrap_or_default();
             // schedstat: nanoseconds on a processor, nanoseconds of waiting for one, slices.
             work.ran += read("schedstat").split(' ').next().and_then(|ran| ran.parse().ok()).unwrap_or(0);
             // stat: pid (name) state …; the name may hold anything.
@@ -194,10 +193,6 @@ fn series(text: &str, prefixes: &[&str]) -> Map<String, Value> {
             Some((name.to_owned(), value.parse::<f64>().ok()?.into()))
         })
         .collect()
-}
-
-fn read_text(path: impl AsRef<Path> + AsRef<OsStr>) -> String {
-    std::fs::read_to_string(Path::new(&path)).unwrap_or_default()
 }
 
 const READY_WITHIN: Duration = Duration::from_secs(60);
