@@ -174,7 +174,10 @@ fn enter(spec: &Spec) -> Result<u32> {
     let sources = spec.mounts.iter().map(open_source).collect::<Result<Vec<_>>>()?;
     match spec.root {
         Root::Host => {
-            mount_sysfs("/sys")?;
+            // It shows the devices of the network that it was mounted in; the host's own is there already.
+            if spec.namespace.is_some() {
+                mount_sysfs("/sys")?;
+            }
             for (mount, source) in spec.mounts.iter().zip(&sources) {
                 put(Path::new("/"), mount, source.as_ref())?;
             }
