@@ -30,6 +30,14 @@ pub enum Manifests {
 }
 
 impl Manifests {
+    /// The daemons' level that it gives them: `A` with MetalLB's rights, `B` with ferrolb's.
+    pub(crate) const fn level(self) -> &'static str {
+        match self {
+            Self::Metallb | Self::None => "A",
+            Self::Ferrolb => "B",
+        }
+    }
+
     /// Its objects, definitions aside.
     ///
     /// # Errors

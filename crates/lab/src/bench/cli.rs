@@ -12,6 +12,7 @@ use super::Subject;
 use crate::cli::Output;
 use crate::host::LabName;
 use crate::progress::Progress;
+use crate::seed::Manifests;
 use crate::stage::{self, Options};
 use crate::supervisor::ApiKind;
 
@@ -26,6 +27,9 @@ pub struct BenchArgs {
     /// `fakekube` (in memory) or `kapi` (what the script named by FERROLB_KAPI brings up).
     #[arg(long, default_value = "fakekube")]
     api: ApiKind,
+    /// Whose manifests the daemons run by: MetalLB's with the images changed, or ferrolb's own.
+    #[arg(long, value_enum, default_value_t)]
+    manifests: Manifests,
     /// How to show the figures.
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
@@ -44,7 +48,7 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
         api: args.api.source(),
         crds: true,
         daemons: true,
-        manifests: crate::seed::Manifests::default(),
+        manifests: args.manifests,
         traffic: args.subject != Subject::Address,
         progress: Progress::stderr(),
     };
@@ -52,7 +56,9 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
     match args.subject {
         Subject::Address => {
             let api = args.api.name();
-            let figures = stage::play(&options, async move |bench| super::address(bench, api, quick).await)?;
+            let level = args.manifests.level();
+            let figures =
+                stage::play(&options, async move |bench| super::address(bench, api, level, quick).await)?;
             show(&figures, figures.ok, args.output)
         }
         Subject::Arp => {

@@ -14,7 +14,7 @@ mod arp;
 mod cli;
 mod memory;
 
-pub use address::{AddressFigures, Round, Writes};
+pub use address::{AddressFigures, Count, Kind, Round, Writes};
 pub use arp::{ArpFigures, Latency};
 pub use cli::{BenchArgs, run};
 pub use memory::{Memory, MemoryFigures};
@@ -33,12 +33,14 @@ pub enum Subject {
     Memory,
 }
 
-/// Time from a Service's creation to its address, through the API server called `api`.
+/// Time from a Service's creation to its address, and the daemons' writes meanwhile. `api` and `level` are what the
+/// figures call the API server and the daemons' manifests.
 ///
 /// # Errors
 /// The bench cannot be configured, or a Service gets no address.
-pub async fn address(bench: &Bench, api: &str, quick: bool) -> Result<AddressFigures> {
-    address::measure(bench, api, if quick { address::Plan::QUICK } else { address::Plan::FULL }).await
+pub async fn address(bench: &Bench, api: &str, level: &str, quick: bool) -> Result<AddressFigures> {
+    let plan = if quick { address::Plan::QUICK } else { address::Plan::FULL };
+    address::measure(bench, api, level, plan).await
 }
 
 /// Latency of ARP answers.

@@ -10,13 +10,14 @@
 //! All daemons run, and every Service has a ready endpoint, so that it is announced as well. EndpointSlices are there before
 //! the Services; nothing forwards traffic.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use http::{Method, Request};
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::bench_handle::Bench;
+use crate::bench_handle::{Bench, Daemon};
 
 mod crew;
 mod figures;
@@ -24,10 +25,11 @@ mod observer;
 mod writes;
 
 pub use figures::{AddressFigures, Round};
-pub use writes::Writes;
+pub use writes::{Count, Kind, Writes};
 
 use crew::{Crew, Whole};
 use observer::Observer;
+use writes::{Aim, Auditor};
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug)]
@@ -42,14 +44,18 @@ pub(super) struct Plan {
     pub(super) many: usize,
     /// Connections that create.
     pub(super) connections: usize,
+    /// How long nothing happens.
+    pub(super) idle: Duration,
 }
 
 impl Plan {
-    pub(super) const FULL: Self = Self { few: 100, crowd: 1000, single: 50, many: 2000, connections: 8 };
-    pub(super) const QUICK: Self = Self { crowd: 200, single: 20, many: 500, ..Self::FULL };
+    pub(super) const FULL: Self =
+        Self { few: 100, crowd: 1000, single: 50, many: 2000, connections: 8, idle: Duration::from_secs(60) };
+    pub(super) const QUICK: Self =
+        Self { crowd: 200, single: 20, many: 500, idle: Duration::from_secs(5), ..Self::FULL };
 }
 
-pub(super) async fn measure(bench: &Bench, api: &str, plan: Plan) -> Result<AddressFigures> {
+pub(super) async fn measure(bench: &Bench, api: &str, level: &str, plan: Plan) -> Result<AddressFigures> {
     let progress = bench.progress();
     bench.apply(MANIFEST).await?;
     let crew = Crew::start(bench, plan.connections).await?;
@@ -57,23 +63,24 @@ pub(super) async fn measure(bench: &Bench, api: &str, plan: Plan) -> Result<Addr
     progress.step(&format!("{most} EndpointSlices for the Services to come"));
     crew.send((0..most).map(slice).collect::<Result<_>>()?).await?;
     let observer = Observer::start(bench, NAMESPACE).await?;
-    let place = Place { bench, crew, observer };
+    let place = Place { bench, crew, observer, auditor: Auditor::of(bench), replicas: level == "B" };
+    let (mut rounds, mut writes) = (Vec::new(), Vec::new());
 
-    let mut rounds = Vec::new();
-    rounds.push(place.at_once(plan.few, AIM_FEW).await?);
+    rounds.push(place.at_once(plan.few, AIM_FEW, &mut writes).await?);
     place.clear(plan.few).await?;
-    place.at_once(plan.crowd, AIM_MANY).await?;
+    place.at_once(plan.crowd, AIM_MANY, &mut writes).await?;
     rounds.push(place.one_by_one(plan.crowd, plan.single).await?);
+    place.undisturbed(plan, &mut writes).await?;
     place.clear(plan.crowd).await?;
-    rounds.push(place.at_once(plan.many, AIM_MANY).await?);
+    rounds.push(place.at_once(plan.many, AIM_MANY, &mut writes).await?);
 
-    let ok = rounds.iter().all(Round::tolerable);
+    let ok = rounds.iter().all(Round::tolerable) && writes.iter().all(Writes::tolerable);
     Ok(AddressFigures {
         api: api.to_owned(),
-        level: "A".to_owned(),
+        level: level.to_owned(),
         connections: place.crew.connections(),
         rounds,
-        writes: Vec::new(),
+        writes,
         ok,
     })
 }
@@ -83,16 +90,29 @@ struct Place<'a> {
     bench: &'a Bench,
     crew: Crew,
     observer: Observer,
+    auditor: Auditor<'a>,
+    /// Whether there are several controllers, which write conditions as well.
+    replicas: bool,
 }
 
 impl Place<'_> {
-    /// So many Services at once, none being there.
-    async fn at_once(&self, count: usize, aim_ms: f64) -> Result<Round> {
+    /// So many Services at once, none being there; then everything comes to rest.
+    async fn at_once(&self, count: usize, aim_ms: f64, writes: &mut Vec<Writes>) -> Result<Round> {
+        let mark = self.auditor.mark().await?;
         self.bench.progress().step(&format!("{count} Services at once"));
         let names: Vec<String> = (0..count).map(name).collect();
         let answered = self.crew.send(names.iter().map(|name| service(name)).collect::<Result<_>>()?).await?;
         let addressed = self.observer.addressed(&names, LIMIT).await?;
-        Round::of(&format!("{count} at once"), 0, aim_ms, &answered, &addressed)
+        let title = format!("{count} at once");
+        self.auditor
+            .settled(
+                &title,
+                Aim::New { services: count, statuses: if self.replicas { 2 } else { 1 } },
+                mark,
+                writes,
+            )
+            .await?;
+        Round::of(&title, 0, aim_ms, &answered, &addressed)
     }
 
     /// One Service after the other, each gone before the next, beside those that are there.
@@ -105,15 +125,63 @@ impl Place<'_> {
             addressed.extend(self.observer.addressed(std::slice::from_ref(&name), LIMIT).await?);
             self.crew.send(vec![deletion(&name)?]).await?;
         }
-        let last: Option<Instant> = answered.last().copied();
-        last.context("nothing was measured")?;
+        self.auditor.settled("", Aim::Nothing, self.auditor.mark().await?, &mut Vec::new()).await?;
         Round::of(&format!("one among {among}, {count} times"), among, AIM_SINGLE, &answered, &addressed)
+    }
+
+    /// Nothing changes for any Service: an idle while, a restart of the controller, two changes of the pool.
+    async fn undisturbed(&self, plan: Plan, writes: &mut Vec<Writes>) -> Result<()> {
+        let (bench, progress) = (self.bench, self.bench.progress());
+        let seconds = plan.idle.as_secs();
+        progress.step(&format!("nothing, for {seconds} s"));
+        let mark = self.auditor.mark().await?;
+        tokio::time::sleep(plan.idle).await;
+        self.auditor.settled(&format!("nothing, for {seconds} s"), Aim::Nothing, mark, writes).await?;
+
+        progress.step("a restart of the controller");
+        let mark = self.auditor.mark().await?;
+        let pod = bench.controller().await?.name;
+        let former = bench.process(&pod)?;
+        bench.signal(&pod, Signal::SIGTERM)?;
+        let restarted = async {
+            while bench.process(&pod).map_or(true, |process| process == former) {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            bench.settled(Daemon::Controller, LIMIT).await
+        };
+        tokio::time::timeout(LIMIT, restarted).await.context("the controller is not restarted")??;
+        self.auditor
+            .settled("a controller restart", Aim::Restart { replicas: self.replicas }, mark, writes)
+            .await?;
+
+        for (what, aim, patch) in [
+            (
+                "a label on the pool",
+                Aim::Nothing,
+                json!({"metadata": {"labels": {"example.com/touched": "yes"}}}),
+            ),
+            (
+                "a range added to the pool",
+                Aim::Counters,
+                json!({"spec": {"addresses": ["10.200.0.0/16", "10.201.0.0/16"]}}),
+            ),
+        ] {
+            progress.step(what);
+            let mark = self.auditor.mark().await?;
+            let path = "/apis/metallb.io/v1beta1/namespaces/metallb-system/ipaddresspools/wide";
+            let mut change = request(Method::PATCH, path, &patch)?;
+            change.headers_mut().insert("content-type", "application/merge-patch+json".parse()?);
+            self.crew.send(vec![change]).await?;
+            self.auditor.settled(what, aim, mark, writes).await?;
+        }
+        Ok(())
     }
 
     /// Removes the Services.
     async fn clear(&self, count: usize) -> Result<()> {
         self.crew.send((0..count).map(|index| deletion(&name(index))).collect::<Result<_>>()?).await?;
-        Ok(())
+        // What is written for their end is no part of what follows.
+        self.auditor.settled("", Aim::Nothing, self.auditor.mark().await?, &mut Vec::new()).await
     }
 }
 
