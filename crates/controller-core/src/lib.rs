@@ -7,6 +7,8 @@
 //! - What a Service should have is decided by `ferrolb-ipam`, from its object and who holds what.
 //! - Services are decided by rank: holders of a legal address, then by age. A change decides what changed, and an
 //!   address that becomes free wakes those who wait for one; only new pools decide everybody.
+//! - Of several controllers one decides: the holder of a Lease, which says there what it is about to write, or the
+//!   one whose rivals are gone.
 //! - Nothing is written that is stored already, no fact is told twice, and a failing write of one object delays
 //!   nothing but that object.
 

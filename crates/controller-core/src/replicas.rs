@@ -39,6 +39,8 @@ pub(crate) struct Leased {
     reading: Reading,
     /// A reading has not been answered yet; perhaps one that does not count any more.
     unanswered: bool,
+    /// The Lease holds everything that the ledger does, by a replacement of this reign.
+    in_step: bool,
 }
 
 /// Reading all Services anew, once after each time that the Lease was taken and whenever the watch starts over.
@@ -72,6 +74,7 @@ impl Gate {
                 outbox: Outbox::default(),
                 reading: Reading::Done,
                 unanswered: false,
+                in_step: false,
             })),
         }
     }
@@ -129,8 +132,13 @@ impl Core {
     /// Sends a write as soon as it may be sent.
     pub(crate) fn submit(&mut self, pending: Pending) {
         match &mut self.gate {
-            Gate::Lease(leased) if pending.addresses && !self.ledger.contains(&pending.intent) => {
-                leased.outbox.add(pending);
+            Gate::Lease(leased) if pending.addresses => {
+                // What is tried again stands in the Lease already.
+                if leased.in_step && self.ledger.contains(&pending.intent) {
+                    self.release(pending);
+                } else {
+                    leased.outbox.add(pending);
+                }
             }
             _ => self.release(pending),
         }
@@ -192,6 +200,7 @@ impl Core {
             Turn::None => {}
             Turn::NotCommitted => leased.outbox.not_committed(),
             Turn::Committed => {
+                leased.in_step = true;
                 for pending in leased.outbox.committed() {
                     self.release(pending);
                 }
@@ -200,6 +209,7 @@ impl Core {
                 tracing::info!(op = "lease", intents = inherited.len(), "this controller leads now");
                 leased.outbox.inherited = inherited;
                 leased.reading = Reading::Wanted;
+                leased.in_step = false;
                 self.effects.push_back(Effect::Leads(true));
             }
             Turn::Lost => {
