@@ -53,7 +53,9 @@ impl Replica {
         tokio::spawn(async move {
             let input = match effect {
                 Effect::Lease(request) => Input::Lease(replica.lease(request).await.map(Box::new)),
-                Effect::ListServices => Input::ServicesListed(replica.list::<Service>("/api/v1/services", "").await),
+                Effect::ListServices => {
+                    Input::ServicesListed(replica.list::<Service>("/api/v1/services", "").await)
+                }
                 Effect::FindRivals => Input::RivalsFound(replica.neighbours().await),
                 _ => return,
             };
