@@ -5,7 +5,7 @@
 //! slow one costs its own question only. Lists that are required have until shortly before the API server gives up;
 //! those that only warnings need have less, and are done without.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use ferrolb_config::admission::{Answer, List, Review, Setup, Stored, Target, judge};
@@ -30,6 +30,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const MARGIN: Duration = Duration::from_secs(2);
 /// How long lists are waited for that only warnings need.
 const HELPFUL_LIMIT: Duration = Duration::from_secs(2);
+/// How long to wait with a list that the API server puts off.
+const PUT_OFF: Duration = Duration::from_millis(250);
 /// Lists of which the metadata is enough need not be sent whole.
 const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 
@@ -113,7 +115,7 @@ impl Reviews {
                 List::Nodes | List::Namespaces => METADATA,
                 _ => "application/json",
             };
-            (list, items(send_accepting(accept, &self.client, Method::GET, &path, None, limit).await))
+            (list, items(read_list(accept, &self.client, &path, limit).await))
         }))
         .await;
         let mut stored = Stored::new();
@@ -132,6 +134,30 @@ impl Reviews {
             }
         }
         stored
+    }
+}
+
+/// A list, asked for again while the API server puts it off: it does so while it gets ready for a definition that was just
+/// made or changed, by which nobody's object becomes a bad one.
+async fn read_list(
+    accept: &'static str,
+    client: &Client,
+    path: &str,
+    limit: Duration,
+) -> Result<Bytes, RequestError> {
+    let started = Instant::now();
+    let mut put_off = None;
+    loop {
+        let left = if put_off.is_none() { limit } else { limit.saturating_sub(started.elapsed()) };
+        match send_accepting(accept, client, Method::GET, path, None, left).await {
+            Err(error) if error.code == 429 && started.elapsed() + PUT_OFF < limit => {
+                put_off = Some(error);
+                tokio::time::sleep(PUT_OFF).await;
+            }
+            // That time is over is no news; why is.
+            Err(error) if error.code == 0 => return Err(put_off.unwrap_or(error)),
+            answer => return answer,
+        }
     }
 }
 
@@ -212,5 +238,40 @@ fn action(review: &Review) -> &'static str {
         Operation::Update => "update",
         Operation::Delete => "delete",
         Operation::Connect => "connect",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ferrolb_fakekube::{Effect, Fault, RequestMatch, Server};
+    use kube::config::{KubeConfigOptions, Kubeconfig};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_list_that_is_put_off_is_asked_for_again_for_as_long_as_there_is_time() {
+        let server = Server::start(ferrolb_fakekube::Options::default()).await.unwrap();
+        let kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig()).unwrap();
+        let options = KubeConfigOptions::default();
+        let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.unwrap();
+        // As the daemon's own: what is tried again, and for how long, is decided here.
+        config.default_retry = false;
+        let client = Client::try_from(config).unwrap();
+        let too_many = |count| Fault {
+            requests: RequestMatch::new(&["list"], &["nodes"]),
+            effect: Effect::Fail {
+                code: 429,
+                reason: String::new(),
+                message: "not yet".into(),
+                retry_after: None,
+            },
+            skip: 0,
+            count,
+        };
+        let read = async |limit| read_list("application/json", &client, "/api/v1/nodes", limit).await;
+        server.faults().add(too_many(Some(2)));
+        assert!(items(read(Duration::from_secs(60)).await).is_ok());
+        server.faults().add(too_many(None));
+        assert_eq!(items(read(Duration::from_secs(2)).await), Err("not yet".to_owned()));
     }
 }
