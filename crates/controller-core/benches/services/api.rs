@@ -3,7 +3,7 @@
 //! the controller works.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ferrolb_api::request::{ApiRequest, Resource};
 use ferrolb_api::{Change, Clock};
@@ -11,6 +11,8 @@ use ferrolb_controller_core::{Core, Effect, Input, Settings};
 use ferrolb_net_types::Time;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+
+use crate::table::cpu_time;
 
 /// The namespace of the configuration.
 const SYSTEM: &str = "metallb-system";
@@ -25,6 +27,8 @@ pub(crate) struct Api {
     /// Texts by name.
     services: BTreeMap<String, String>,
     pools: BTreeMap<String, String>,
+    /// The ConfigurationState.
+    state: Value,
     events: VecDeque<String>,
     version: u64,
     worked: Duration,
@@ -42,6 +46,7 @@ impl Api {
             now: 1,
             services: BTreeMap::new(),
             pools: BTreeMap::new(),
+            state: json!({}),
             events: VecDeque::new(),
             version: 1_000,
             worked: Duration::ZERO,
@@ -55,7 +60,7 @@ impl Api {
         self.core = Core::new(clock(self.now), settings());
         let (services, pools): (Vec<&String>, Vec<&String>) =
             (self.services.values().collect(), self.pools.values().collect());
-        let start = Instant::now();
+        let start = cpu_time();
         let now = clock(self.now);
         self.core
             .handle(now, Input::Services(Change::Reset(services.into_iter().map(|s| read(s)).collect())));
@@ -63,7 +68,7 @@ impl Api {
         self.core.handle(now, Input::Communities(Change::Reset(vec![])));
         self.core.handle(now, Input::Namespaces(Change::Reset(vec![])));
         self.core.handle(now, Input::ConfigurationStates(Change::Reset(vec![])));
-        self.worked += start.elapsed();
+        self.worked += cpu_time() - start;
     }
 
     /// Creates Services, or replaces them; the controller hears of them with the next [`Api::quiet`].
@@ -97,17 +102,17 @@ impl Api {
     pub(crate) fn delete_service(&mut self, n: usize) {
         let name = format!("service-{n:05}");
         self.services.remove(&name);
-        let start = Instant::now();
+        let start = cpu_time();
         let change = Change::Deleted { namespace: "demo".to_owned(), name };
         self.core.handle(clock(self.now), Input::Services(change));
-        self.worked += start.elapsed();
+        self.worked += cpu_time() - start;
     }
 
     /// Lets the controller do everything that there is to do; how long it worked since this was asked last.
     pub(crate) fn quiet(&mut self) -> Duration {
         loop {
             self.deliver();
-            let start = Instant::now();
+            let start = cpu_time();
             let effect = self.core.poll();
             let request = match effect {
                 Some(Effect::Write { id, request }) => {
@@ -117,7 +122,7 @@ impl Api {
                 Some(_) => None,
                 None => {
                     let deadline = self.core.next_deadline();
-                    self.worked += start.elapsed();
+                    self.worked += cpu_time() - start;
                     let Some(deadline) = deadline.filter(|at| *at < Time::millis(self.now + 10_000)) else {
                         break;
                     };
@@ -126,13 +131,13 @@ impl Api {
                     continue;
                 }
             };
-            self.worked += start.elapsed();
+            self.worked += cpu_time() - start;
             let Some((id, request, text)) = request else { continue };
             let answer = self.write(&request, &text);
-            let start = Instant::now();
+            let start = cpu_time();
             let stored: Value = read(&answer);
             self.core.handle(clock(self.now), Input::Written { id, result: Ok(stored) });
-            self.worked += start.elapsed();
+            self.worked += cpu_time() - start;
         }
         std::mem::take(&mut self.worked)
     }
@@ -140,14 +145,14 @@ impl Api {
     /// Hands over what the watches have.
     fn deliver(&mut self) {
         while let Some(text) = self.events.pop_front() {
-            let start = Instant::now();
+            let start = cpu_time();
             let input = if text.contains(r#""kind":"IPAddressPool""#) {
                 Input::Pools(Change::Applied(Box::new(read(&text))))
             } else {
                 Input::Services(Change::Applied(Box::new(read(&text))))
             };
             self.core.handle(clock(self.now), input);
-            self.worked += start.elapsed();
+            self.worked += cpu_time() - start;
         }
     }
 
@@ -173,10 +178,11 @@ impl Api {
             }
             _ => {
                 self.other_writes += 1;
-                let mut stored = body;
-                stored["metadata"]["resourceVersion"] = json!(self.version.to_string());
-                stored["metadata"]["uid"] = json!("uid-state");
-                stored.to_string()
+                self.version += 1;
+                merge(&mut self.state, &body);
+                self.state["metadata"]["resourceVersion"] = json!(self.version.to_string());
+                self.state["metadata"]["uid"] = json!("uid-state");
+                self.state.to_string()
             }
         }
     }
@@ -194,6 +200,18 @@ impl Api {
     /// How many Services have an address.
     pub(crate) fn served(&self) -> usize {
         self.services.values().filter(|text| text.contains(r#""ingress":[{"#)).count()
+    }
+}
+
+/// What creating, patching and applying come to where nothing is removed.
+fn merge(target: &mut Value, new: &Value) {
+    match (target, new) {
+        (Value::Object(target), Value::Object(new)) => {
+            for (key, value) in new {
+                merge(target.entry(key.clone()).or_insert(Value::Null), value);
+            }
+        }
+        (target, new) => *target = new.clone(),
     }
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What allocation costs: `cargo bench -p ferrolb-ipam`.
 
-#![allow(clippy::disallowed_methods)] // it reads the clock
 #![allow(clippy::unwrap_used)] // texts that are known to parse
 
 #[allow(dead_code)] // each bench needs a part of it
