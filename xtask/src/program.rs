@@ -66,6 +66,7 @@ pub(crate) fn stripped(program: &Path) -> Result<Vec<u8>> {
 }
 
 /// The workspace.
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+fn root() -> &'static Path {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
+    own.parent().unwrap_or(own)
 }

@@ -29,7 +29,7 @@ pub(crate) fn archive(path: &Path) -> Result<String> {
         tar::Archive::new(&*image.layer).unpack(root.path()).context("unpack the layer")?;
         let help = run_alone(root.path(), daemon.entrypoint(), &["--help"])?;
         ensure!(
-            help.contains("--log-level"),
+            help.contains("log-level"),
             "{} --help says nothing of its flags: {help}",
             daemon.entrypoint()
         );
