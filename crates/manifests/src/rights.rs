@@ -108,14 +108,14 @@ pub const ROLES: &[Role] = &[
                 group: "admissionregistration.k8s.io",
                 resources: &["validatingwebhookconfigurations"],
                 names: &["metallb-webhook-configuration"],
-                verbs: &["get", "list", "watch", "patch"],
+                verbs: &["list", "patch", "watch"],
             },
             Rule {
                 why: "… and into the conversion of the one kind that has two versions.",
                 group: "apiextensions.k8s.io",
                 resources: &["customresourcedefinitions"],
                 names: &["bgppeers.metallb.io"],
-                verbs: &["get", "list", "watch", "patch"],
+                verbs: &["list", "patch", "watch"],
             },
             REVIEWS[0],
             REVIEWS[1],
@@ -205,7 +205,8 @@ pub const ROLES: &[Role] = &[
                 verbs: &["get"],
             },
             Rule {
-                why: "The Secret of the member list, made once. The right to create cannot be bound to a name.",
+                why: "The Secret of the member list, made once, and that of the webhooks, should somebody delete it. The right \
+                      to create cannot be bound to a name.",
                 group: "",
                 resources: &["secrets"],
                 names: &[],

@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use ferrolb_manifests::{Images, Installation};
 use serde_json::{Value, json};
 
 use super::cluster::{CONFIGURATION_STATE, POD, SERVICE, eventually, ingress, text};
@@ -44,6 +45,9 @@ pub(super) async fn play(bench: &Bench, api: &str, show: Show) -> Report {
         stage.story.chapter("Again, and the other manifests");
         stage.step("apply again", "nothing changes, no Pod is replaced", again).await;
         stage.step("MetalLB's manifests", "the address stays, no object of ours is left", to_metallb).await;
+        stage
+            .step("swap", "the README's commands turn an installation of MetalLB into one of ferrolb", swap)
+            .await;
         stage.step("and back", "the address stays, the rights are ours again", back).await;
     }
     stage.story.finish()
@@ -51,7 +55,7 @@ pub(super) async fn play(bench: &Bench, api: &str, show: Show) -> Report {
 
 /// The text that `ferrolb manifests` prints.
 fn manifests() -> Result<String> {
-    Ok(ferrolb_manifests::Installation::default().yaml()?)
+    Ok(Installation::default().yaml()?)
 }
 
 async fn apply(stage: &mut Stage<'_>) -> Seen {
@@ -292,6 +296,36 @@ async fn to_metallb(stage: &mut Stage<'_>) -> Seen {
     ))
 }
 
+/// The bench has no images of MetalLB's; its speaker's settings are there, which ours refuses to start with.
+async fn swap(stage: &mut Stage<'_>) -> Seen {
+    let address = answers(stage).await?;
+    let settings = [
+        "METALLB_ML_BIND_ADDR=192.0.2.1",
+        "METALLB_ML_LABELS=app=metallb",
+        "METALLB_ML_SECRET_KEY_PATH=/etc/x",
+    ];
+    let mut arguments = vec!["-n", SYSTEM, "set", "env", "daemonset/speaker"];
+    arguments.extend(settings);
+    get(stage, &arguments).await?;
+    let image = format!("controller={}", Images::default().of(ferrolb_manifests::Daemon::Controller));
+    ensure!(README.contains(&image), "the README sets another image than {image}");
+    stage.story.command(format!("kubectl -n {SYSTEM} set image deployment/controller {image}"));
+    get(stage, &["-n", SYSTEM, "set", "image", "deployment/controller", &image]).await?;
+    let (_, patch) = README.split_once(" patch daemonset speaker -p '").context("the README has no patch")?;
+    let (patch, _) = patch.split_once('\'').context("the README's patch has no end")?;
+    stage
+        .story
+        .command(format!("kubectl -n {SYSTEM} patch daemonset speaker -p …    # as the README has it"));
+    get(stage, &["-n", SYSTEM, "patch", "daemonset", "speaker", "-p", patch]).await?;
+    stage.bench.daemons_ready(ROLLOUT).await?;
+    let path = "jsonpath={.spec.template.spec.containers[0].env[*].name}";
+    let left = get(stage, &["-n", SYSTEM, "get", "daemonset", "speaker", "-o", path]).await?;
+    ensure!(left == "METALLB_NODE_NAME METALLB_POD_NAME METALLB_HOST", "the speaker's settings: {left}");
+    ensure!(answers(stage).await? == address, "another address");
+    rights(stage).await?;
+    Ok(format!("{address} answers; the speaker's settings are MetalLB's but for the member list"))
+}
+
 async fn back(stage: &mut Stage<'_>) -> Seen {
     let address = answers(stage).await?;
     applied(stage, COMMAND, &manifests()?).await?;
@@ -327,6 +361,7 @@ async fn get(stage: &Stage<'_>, arguments: &[&str]) -> Result<String> {
     stage.bench.kubectl_quietly(arguments, None).await?.success()
 }
 
+const README: &str = include_str!("../../../../README.md");
 const COMMAND: &str = "ferrolb manifests | kubectl apply -f -";
 const SERVICE_NAME: &str = "hello-lb";
 const ROLLOUT: std::time::Duration = std::time::Duration::from_secs(60);
