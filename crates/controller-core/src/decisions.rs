@@ -57,7 +57,9 @@ impl Core {
         let store = self.compare(key, &decision);
         let concerns_others = !telling.is_empty() || !matches!(store, Store::Nothing);
         if concerns_others && !self.may_write() {
-            // Somebody has to look for rivals first. It is decided anew then.
+            // Somebody has to look for rivals first. It is decided anew then. What it gave up, though, is free: no status
+            // lists that.
+            self.note_changes();
             self.take_back(key, told);
             return;
         }

@@ -84,6 +84,20 @@ fn nothing_is_written_or_told_while_another_controller_is_there() {
 }
 
 #[test]
+fn whoever_waits_for_an_address_hears_of_it_though_the_one_that_frees_it_waits_for_a_look() {
+    let mut bench = bench(vec![]);
+    bench.service(json!({ "name": "a", "loadBalancerIP": "1.2.3.5" }));
+    bench.run_for(10 * SECOND);
+    bench.service(json!({ "name": "b", "loadBalancerIP": "1.2.3.5" }));
+    bench.run_for(10 * SECOND);
+    assert_eq!((bench.ips("a").as_str(), bench.ips("b").as_str()), ("1.2.3.5", ""));
+    // The API server itself empties the status of what is no load balancer any more: only the annotation is left to write.
+    bench.service(json!({ "name": "a", "type": "ClusterIP", "st": [] }));
+    bench.run_for(SECOND);
+    assert_eq!((bench.ips("a").as_str(), bench.ips("b").as_str()), ("", "1.2.3.5"));
+}
+
+#[test]
 fn what_the_other_one_writes_meanwhile_is_respected() {
     let mut bench = bench(vec![pod("metallb", 1, THEIRS)]);
     bench.service(json!({ "name": "a" }));
