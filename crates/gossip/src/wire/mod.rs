@@ -93,6 +93,12 @@ impl Codec {
         Ok(self)
     }
 
+    /// Bytes that the layers outside of the message take at most, a checksum not counted, as memberlist counts them.
+    pub(crate) fn overhead(&self) -> usize {
+        let label = if self.label.is_empty() { 0 } else { self.label.len() + 2 };
+        label + if self.sealing().is_some() { crypt::OVERHEAD } else { 0 }
+    }
+
     fn sealing(&self) -> Option<&Keyring> {
         self.keyring.as_ref().filter(|_| self.verify_outgoing)
     }

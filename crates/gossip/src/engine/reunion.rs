@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Finding together again: who should be a member and is not is asked for, until it is one.
+//!
+//! memberlist alone never tries a dead member again, and two halves of a cluster that have given each other up stay
+//! apart. All of this is off in a member that behaves exactly as memberlist does.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use ferrolb_net_types::Time;
+
+use super::Engine;
+use crate::name::Name;
+use crate::settings::Role;
+use crate::wire::State;
+
+/// How long after an exchange with a missing member that was heard the next one may start.
+const AGAIN: Duration = Duration::from_millis(500);
+/// From how many members on knocking becomes rarer.
+const SMALL: usize = 32;
+
+#[derive(Debug, Default)]
+pub(super) struct Reunion {
+    candidates: BTreeSet<SocketAddr>,
+    /// Candidates that are no members and have not left, and when an exchange last started because one was heard.
+    missing: BTreeMap<SocketAddr, Option<Time>>,
+    rejoin_at: Option<Time>,
+    knock_at: Option<Time>,
+    /// A list that was merged made this member refute.
+    pub(super) refuted: bool,
+}
+
+impl Reunion {
+    pub(super) fn deadline(&self) -> Option<Time> {
+        let knock_at = self.knock_at.filter(|_| !self.missing.is_empty());
+        [self.rejoin_at, knock_at].into_iter().flatten().min()
+    }
+
+    /// A member at this address has died.
+    pub(super) fn lost(&mut self, address: SocketAddr) {
+        if self.candidates.contains(&address) {
+            self.missing.insert(address, None);
+        }
+    }
+
+    /// A member at this address is one again.
+    pub(super) fn found(&mut self, address: SocketAddr) {
+        self.missing.remove(&address);
+    }
+}
+
+impl Engine {
+    pub(super) fn candidates(&mut self, now: Time, addresses: &[SocketAddr]) {
+        let own = self.settings.address;
+        let candidates: BTreeSet<SocketAddr> =
+            addresses.iter().copied().filter(|address| *address != own).collect();
+        let there = self.addresses(|state| state != State::Dead);
+        let tried = std::mem::take(&mut self.reunion.missing);
+        self.reunion.missing = candidates
+            .difference(&there)
+            .map(|address| (*address, tried.get(address).copied().flatten()))
+            .collect();
+        let period = |period: Duration| (!candidates.is_empty() && !period.is_zero()).then_some(period);
+        let (rejoin, knock) = (period(self.settings.rejoin), period(self.settings.knock));
+        self.reunion.rejoin_at = rejoin.map(|_| self.reunion.rejoin_at.unwrap_or(now));
+        self.reunion.knock_at = knock.map(|knock| self.reunion.knock_at.unwrap_or(now + knock));
+        self.reunion.candidates = candidates;
+    }
+
+    /// Where members in certain states are.
+    fn addresses(&self, wanted: impl Fn(State) -> bool) -> BTreeSet<SocketAddr> {
+        self.members
+            .iter()
+            .filter(|member| wanted(member.state))
+            .filter_map(|member| member.socket())
+            .collect()
+    }
+
+    /// Joins and asks those that are missing, when it is time.
+    pub(super) fn reunite(&mut self, now: Time) {
+        if self.has_left {
+            (self.reunion.rejoin_at, self.reunion.knock_at) = (None, None);
+            return;
+        }
+        if self.reunion.rejoin_at.is_some_and(|at| at <= now) {
+            let interval = self.settings.rejoin;
+            let jitter = self.random.part(interval / 2);
+            self.reunion.rejoin_at = Some(now + (interval - interval / 4 + jitter));
+            // Those that have left are joined too: their Pods run, so they are back, or will be.
+            let there = self.addresses(|state| matches!(state, State::Alive | State::Suspect));
+            let absent: Vec<SocketAddr> = self.reunion.candidates.difference(&there).copied().collect();
+            for address in absent {
+                self.exchange(now, address);
+            }
+        }
+        if self.reunion.knock_at.is_some_and(|at| at <= now) {
+            let rarer = u32::try_from(self.members.len().div_ceil(SMALL)).unwrap_or(u32::MAX);
+            self.reunion.knock_at = Some(now + self.settings.knock.saturating_mul(rarer.max(1)));
+            if self.role == Role::Member {
+                self.knock();
+            }
+        }
+    }
+
+    /// Asks the missing whether they are back. Whoever has taken the address of one that is known does not answer.
+    fn knock(&mut self) {
+        let names: BTreeMap<SocketAddr, Name> =
+            self.members.iter().filter_map(|member| Some((member.socket()?, member.name.clone()))).collect();
+        let missing: Vec<SocketAddr> = self.reunion.missing.keys().copied().collect();
+        for address in missing {
+            let anybody = Name::from("");
+            self.ask(address, names.get(&address).unwrap_or(&anybody));
+        }
+    }
+
+    /// Somebody with our key was heard from there. If it is missed, it is time to talk.
+    pub(super) fn heard(&mut self, now: Time, source: SocketAddr) {
+        if self.settings.knock.is_zero() {
+            return;
+        }
+        if let Some(tried) = self.reunion.missing.get_mut(&source)
+            && tried.is_none_or(|tried| now - tried >= AGAIN)
+        {
+            *tried = Some(now);
+            self.abandon_opening(source);
+            self.exchange(now, source);
+        }
+    }
+
+    /// If a list made this member refute, tells it whose list it was: who holds it for dead is not told by gossip.
+    pub(super) fn tell_refutation(&mut self, peer: SocketAddr) {
+        if self.settings.knock.is_zero() || !std::mem::take(&mut self.reunion.refuted) {
+            return;
+        }
+        let Some(alive) = self.own_alive() else { return };
+        let own = &self.settings.name;
+        let at_peer = |member: &&crate::Member| {
+            member.name != *own && member.socket().is_some_and(|address| address.ip() == peer.ip())
+        };
+        if let Some(member) = self.members.iter().find(at_peer).cloned() {
+            self.send_to(&member, &[alive]);
+        }
+    }
+}
