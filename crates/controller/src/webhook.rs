@@ -11,7 +11,7 @@ use ferrolb_kube_support::daemon::Tasks;
 use ferrolb_kube_support::health::Readiness;
 use ferrolb_kube_support::listen::{Bind, listen};
 use ferrolb_kube_support::reach::Reach;
-use ferrolb_kube_support::webhook::{Mounted, Rotation, Serving, WebhookServer};
+use ferrolb_kube_support::webhook::{BODY_LIMIT, Mounted, Rotation, Serving, WebhookServer};
 use kube::Client;
 use tokio::net::TcpListener;
 
@@ -78,6 +78,7 @@ pub(crate) fn start(options: &Options, client: &Client, reach: &Reach, tasks: &m
         tls: options.common.tls.clone(),
         certificate: serving,
         http2: settings.http2,
+        body_limit: BODY_LIMIT,
     };
     let port = settings.port;
     tasks.spawn(async move {
@@ -128,7 +129,7 @@ async fn open(port: u16) -> TcpListener {
 async fn await_files(mounted: Arc<Mounted>, serving: Arc<Serving>, settled: Readiness) {
     loop {
         mounted.refresh(Instant::now());
-        if serving.has_one() {
+        if serving.presented().is_some() {
             settled.set(true);
             return;
         }

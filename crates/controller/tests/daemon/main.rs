@@ -4,6 +4,8 @@
 
 #[path = "../../../kube-support/tests/api/cable.rs"]
 mod cable;
+mod replicas;
+mod webhook;
 
 use std::path::PathBuf;
 
@@ -36,32 +38,11 @@ struct Controller {
 
 impl Controller {
     fn start(bench: &Bench, memberlist_secret: Option<&str>) -> Self {
+        Self::with(bench, options(memberlist_secret))
+    }
+
+    fn with(bench: &Bench, options: Options) -> Self {
         let stop = CancellationToken::new();
-        let options = Options {
-            common: Common {
-                namespace: NAMESPACE.to_owned(),
-                pod_name: "controller-0".to_owned(),
-                lb_class: String::new(),
-                metrics_port: 0,
-                health_port: 0,
-                tls: TlsOptions::parse("", "", "").unwrap(),
-                metrics_cert_dir: PathBuf::from("/nowhere"),
-                source: Source::default(),
-            },
-            deployment: "controller".to_owned(),
-            memberlist_secret: memberlist_secret.map(str::to_owned),
-            webhook_mode: WebhookMode::Disabled,
-            webhook: WebhookOptions {
-                port: 0,
-                rotate: true,
-                directory: PathBuf::from("/nowhere"),
-                service: "metallb-webhook-service".to_owned(),
-                secret: "metallb-webhook-cert".to_owned(),
-                http2: false,
-            },
-            bgp_type: BgpType::Native,
-            level: Level::A,
-        };
         let ended = tokio::spawn(run(options, bench.client.clone(), stop.clone()));
         Self { stop, ended }
     }
@@ -69,6 +50,34 @@ impl Controller {
     async fn stop(self) {
         self.stop.cancel();
         soon("the controller ends", self.ended).await.unwrap().unwrap();
+    }
+}
+
+fn options(memberlist_secret: Option<&str>) -> Options {
+    Options {
+        common: Common {
+            namespace: NAMESPACE.to_owned(),
+            pod_name: "controller-0".to_owned(),
+            lb_class: String::new(),
+            metrics_port: 0,
+            health_port: 0,
+            tls: TlsOptions::parse("", "", "").unwrap(),
+            metrics_cert_dir: PathBuf::from("/nowhere"),
+            source: Source::default(),
+        },
+        deployment: "controller".to_owned(),
+        memberlist_secret: memberlist_secret.map(str::to_owned),
+        webhook_mode: WebhookMode::Disabled,
+        webhook: WebhookOptions {
+            port: 0,
+            rotate: true,
+            directory: PathBuf::from("/nowhere"),
+            service: "metallb-webhook-service".to_owned(),
+            secret: "metallb-webhook-cert".to_owned(),
+            http2: false,
+        },
+        bgp_type: BgpType::Native,
+        level: Level::A,
     }
 }
 

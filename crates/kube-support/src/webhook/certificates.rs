@@ -96,11 +96,6 @@ impl Material {
         ]
     }
 
-    /// Whether there is nothing at all, as manifests create the Secret.
-    pub fn is_empty(&self) -> bool {
-        self.entries().iter().all(|(_, value)| value.is_empty())
-    }
-
     /// Makes a CA, and a certificate for a server of this DNS name.
     ///
     /// # Errors
@@ -401,7 +396,11 @@ pub(crate) mod tests {
             ("empty, as manifests make it", Material::default(), Some(Renewal::Everything)),
             ("no CA", Material { ca: Vec::new(), ..ours.clone() }, Some(Renewal::Everything)),
             ("no key of the CA", Material { ca_key: Vec::new(), ..ours.clone() }, Some(Renewal::Everything)),
-            ("a CA that is none", Material { ca: garbage.clone(), ..ours.clone() }, Some(Renewal::Everything)),
+            (
+                "a CA that is none",
+                Material { ca: garbage.clone(), ..ours.clone() },
+                Some(Renewal::Everything),
+            ),
             (
                 "the key of another CA",
                 Material { ca_key: other.ca_key.clone(), ..ours.clone() },

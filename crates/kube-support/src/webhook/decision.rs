@@ -95,11 +95,25 @@ mod tests {
             ("a start with a good Secret", ours.clone(), None, ca, now, (true, 0, None, false)),
             ("90 days left", ours.clone(), ours.clone(), ca, due, (false, 0, Some(Server), true)),
             ("renewed by somebody", renewed, ours.clone(), ca, due, (true, 0, None, true)),
-            ("ended, the API was away", ours.clone(), ours.clone(), ca, ended, (false, 0, Some(Server), false)),
+            (
+                "ended, the API was away",
+                ours.clone(),
+                ours.clone(),
+                ca,
+                ended,
+                (false, 0, Some(Server), false),
+            ),
             ("emptied on purpose", empty, other.clone(), former, now, (false, 0, Some(Everything), false)),
             ("another CA, not yet trusted", ours.clone(), other.clone(), former, now, (false, 1, None, true)),
             ("another CA, trusted beside", ours.clone(), other.clone(), &both, now, (true, 0, None, true)),
-            ("the former CA goes", ours.clone(), ours.clone(), &both, start() + OVERLAP, (false, 1, None, true)),
+            (
+                "the former CA goes",
+                ours.clone(),
+                ours.clone(),
+                &both,
+                start() + OVERLAP,
+                (false, 1, None, true),
+            ),
             ("from MetalLB's hands", Some(metallb()), None, "", now, (true, 1, None, false)),
         ] {
             let view = View { stored, served, targets: vec![webhooks(&[bundle])] };

@@ -21,6 +21,6 @@ mod trust;
 
 pub use certificates::{AHEAD, IssueError, Material, Renewal, Verdict};
 pub use rotation::Rotation;
-pub use server::{Body, Reply, WebhookServer, Webhooks};
+pub use server::{BODY_LIMIT, Body, Reply, WebhookServer, Webhooks};
 pub use serving::{Mounted, Serving};
 pub use trust::FIELD_MANAGER;

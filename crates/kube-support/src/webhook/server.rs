@@ -31,8 +31,8 @@ use crate::webhook::Serving;
 const CONNECTIONS: usize = 1024;
 /// How long a connection may be silent before and between questions.
 const IDLE_LIMIT: Duration = Duration::from_secs(60);
-/// How long a body may take. API servers give up after ten seconds.
-const BODY_LIMIT: Duration = Duration::from_secs(10);
+/// How long a body may take: API servers give up on an answer after this time unless told otherwise.
+pub const BODY_LIMIT: Duration = Duration::from_secs(10);
 /// KiB of bodies that may be in memory at once.
 const MEMORY: usize = 128 * 1024;
 
@@ -76,6 +76,8 @@ pub struct WebhookServer<W> {
     pub certificate: Arc<Serving>,
     /// Whether HTTP/2 is offered.
     pub http2: bool,
+    /// How long a body may take, [`BODY_LIMIT`] mostly.
+    pub body_limit: Duration,
 }
 
 impl<W: Webhooks> WebhookServer<W> {
@@ -86,7 +88,8 @@ impl<W: Webhooks> WebhookServer<W> {
     /// When the TLS settings do not fit together; otherwise it does not return.
     pub async fn serve(self, listener: TcpListener, connected: impl Fn()) -> Result<(), rustls::Error> {
         let acceptor = TlsAcceptor::from(self.tls.server_of(self.certificate, self.http2)?);
-        let shared = Arc::new(Shared { webhooks: self.webhooks, memory: Arc::new(Semaphore::new(MEMORY)) });
+        let (webhooks, body_limit) = (self.webhooks, self.body_limit);
+        let shared = Arc::new(Shared { webhooks, memory: Memory::new(MEMORY), body_limit });
         let http2 = self.http2;
         serve_up_to(CONNECTIONS, listener, |stream| {
             connected();
@@ -99,7 +102,8 @@ impl<W: Webhooks> WebhookServer<W> {
 
 struct Shared<W> {
     webhooks: W,
-    memory: Arc<Semaphore>,
+    memory: Memory,
+    body_limit: Duration,
 }
 
 async fn connection<W: Webhooks>(
@@ -133,8 +137,8 @@ impl<W: Webhooks> Shared<W> {
         let (head, incoming) = request.into_parts();
         let Some(limit) = self.webhooks.limit(head.uri.path()) else { return not_found() };
         let declared = head.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
-        let read = self.read(incoming, declared, limit);
-        let reply = match tokio::time::timeout(BODY_LIMIT, read).await {
+        let read = self.memory.read(incoming, declared, limit);
+        let reply = match tokio::time::timeout(self.body_limit, read).await {
             // What the body takes is given back only when the answer is made.
             Ok(Ok((body, _memory))) => {
                 let rest_follows = body == Body::TooLarge;
@@ -158,34 +162,64 @@ impl<W: Webhooks> Shared<W> {
         close(&mut response);
         response
     }
+}
+
+/// The room that all bodies share; a permit is a KiB.
+struct Memory(Arc<Semaphore>);
+
+impl Memory {
+    fn new(kib: usize) -> Self {
+        Self(Arc::new(Semaphore::new(kib)))
+    }
 
     /// Reads a body, and takes the room for it.
-    async fn read(
+    async fn read<B>(
         &self,
-        mut incoming: Incoming,
+        mut incoming: B,
         declared: Option<usize>,
         limit: usize,
-    ) -> Result<(Body, Vec<OwnedSemaphorePermit>), StatusCode> {
+    ) -> Result<(Body, Vec<OwnedSemaphorePermit>), StatusCode>
+    where
+        B: hyper::body::Body<Data = Bytes> + Unpin,
+    {
         if declared.is_some_and(|length| length > limit) {
+            discard(incoming, limit).await;
             return Ok((Body::TooLarge, Vec::new()));
         }
         let (mut bytes, mut room, mut memory) = (BytesMut::new(), 0, Vec::new());
         while let Some(frame) = incoming.frame().await {
             let Ok(data) = frame.map_err(|_| StatusCode::BAD_REQUEST)?.into_data() else { continue };
             if bytes.len() + data.len() > limit {
-                return Ok((Body::TooLarge, memory));
+                drop((bytes, memory));
+                discard(incoming, limit).await;
+                return Ok((Body::TooLarge, Vec::new()));
             }
             while room < bytes.len() + data.len() {
                 // Doubled, so that a body of many small pieces takes few permits.
                 let more = room.max(16 * 1024);
                 let kib = u32::try_from(more / 1024).map_err(|_| StatusCode::PAYLOAD_TOO_LARGE)?;
-                let permit = Arc::clone(&self.memory).try_acquire_many_owned(kib);
+                let permit = Arc::clone(&self.0).try_acquire_many_owned(kib);
                 memory.push(permit.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?);
                 room += more;
             }
             bytes.extend_from_slice(&data);
         }
         Ok((Body::Whole(bytes.freeze()), memory))
+    }
+}
+
+/// Takes the rest of a body off the wire, up to this many bytes: a connection that is closed with bytes unread is reset,
+/// and the client may lose the answer.
+async fn discard<B>(mut incoming: B, bytes: usize)
+where
+    B: hyper::body::Body<Data = Bytes> + Unpin,
+{
+    let mut discarded = 0;
+    while discarded < bytes {
+        match incoming.frame().await {
+            Some(Ok(frame)) => discarded += frame.data_ref().map_or(0, Bytes::len),
+            Some(Err(_)) | None => return,
+        }
     }
 }
 
@@ -203,4 +237,57 @@ impl Reply {
 /// Whatever else the client sends on this connection is not a request.
 fn close(response: &mut Response<Full<Bytes>>) {
     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::stream;
+    use http_body_util::StreamBody;
+    use hyper::body::Frame;
+
+    use super::*;
+
+    const KIB: usize = 1024;
+
+    /// A body in pieces, which need not come to its end.
+    fn body(pieces: &[usize], whole: bool) -> impl hyper::body::Body<Data = Bytes> + Unpin {
+        let frames: Vec<Result<Frame<Bytes>, &str>> = pieces
+            .iter()
+            .map(|size| Ok(Frame::data(Bytes::from(vec![b'x'; *size]))))
+            .chain((!whole).then_some(Err("broken off")))
+            .collect();
+        StreamBody::new(stream::iter(frames))
+    }
+
+    #[tokio::test]
+    async fn bodies_are_read_up_to_a_limit_declared_or_not() {
+        let memory = Memory::new(1024);
+        let whole = |size: usize| Ok(Body::Whole(Bytes::from(vec![b'x'; size])));
+        for (pieces, ends, declared, outcome) in [
+            (&[][..], true, Some(0), whole(0)),
+            (&[10, 20], true, None, whole(30)),
+            (&[60 * KIB, 40 * KIB], true, Some(100 * KIB), whole(100 * KIB)),
+            (&[60 * KIB, 40 * KIB + 1], true, None, Ok(Body::TooLarge)),
+            // Its rest is not waited for.
+            (&[], false, Some(100 * KIB + 1), Ok(Body::TooLarge)),
+            (&[10], false, Some(20), Err(StatusCode::BAD_REQUEST)),
+        ] {
+            let read = memory.read(body(pieces, ends), declared, 100 * KIB).await;
+            assert_eq!(read.map(|(body, _)| body), outcome, "{pieces:?}");
+        }
+        assert_eq!(memory.0.available_permits(), 1024, "all room is given back");
+    }
+
+    #[tokio::test]
+    async fn bodies_share_one_room_and_who_finds_it_full_is_turned_away() {
+        let memory = Memory::new(96);
+        let first = memory.read(body(&[50 * KIB], true), None, 100 * KIB).await;
+        assert!(first.is_ok());
+        let second = memory.read(body(&[50 * KIB], true), None, 100 * KIB).await;
+        assert_eq!(second.err(), Some(StatusCode::SERVICE_UNAVAILABLE));
+        let small = memory.read(body(&[5 * KIB], true), None, 100 * KIB).await;
+        assert!(small.is_ok());
+        drop((first, small));
+        assert!(memory.read(body(&[50 * KIB], true), None, 100 * KIB).await.is_ok());
+    }
 }

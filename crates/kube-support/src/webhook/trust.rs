@@ -207,7 +207,8 @@ pub(crate) mod tests {
                 ],
             })
         );
-        let webhook = json!({ "strategy": "Webhook", "webhook": { "clientConfig": { "service": { "name": "s" } } } });
+        let webhook =
+            json!({ "strategy": "Webhook", "webhook": { "clientConfig": { "service": { "name": "s" } } } });
         let apply = definition(webhook).missing(&OURS, start()).unwrap();
         assert_eq!(
             apply.path,
