@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! An API server that is out of reach for a while: for everybody, or for one Pod.
 //!
-//! The server itself stays as it is, with its data and whatever else it keeps in memory; the host it is on resets every
-//! connection to it.
+//! The server itself stays as it is, with its data and whatever else it keeps in memory. The host it is on refuses every
+//! connection to it; or the Pod's own network does.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use ferrolb_linux::Namespace;
 
 use crate::api_server;
 use crate::bench_handle::Bench;
@@ -16,8 +18,9 @@ use crate::launch;
 /// An outage under way. It lasts until [`Outage::over`].
 #[derive(Debug)]
 #[must_use = "it lasts until it is ended"]
-pub struct Outage<'a> {
-    bench: &'a Bench,
+pub struct Outage {
+    /// Where the rule is.
+    place: Arc<Namespace>,
 }
 
 impl Bench {
@@ -25,40 +28,38 @@ impl Bench {
     ///
     /// # Errors
     /// The rule cannot be made.
-    pub async fn without_api(&self) -> Result<Outage<'_>> {
-        self.reset_connections("").await
+    pub async fn without_api(&self) -> Result<Outage> {
+        let port = api_server::ADDRESS.port();
+        Outage::begin(Arc::clone(self.namespace(Host::Master1)), "input", port).await
     }
 
-    /// Takes the API server away from the Pod of this address.
+    /// Takes the API server, and whatever else is at port 443, away from a Pod with a network of its own.
     ///
     /// # Errors
-    /// The rule cannot be made.
-    pub async fn without_api_for(&self, pod: &str) -> Result<Outage<'_>> {
-        self.reset_connections(&format!("ip saddr {pod} ")).await
-    }
-
-    async fn reset_connections(&self, whose: &str) -> Result<Outage<'_>> {
-        let port = api_server::ADDRESS.port();
-        let text = format!(
-            "add table ip outage\ndelete table ip outage\ntable ip outage {{\n  chain input {{\n    type filter hook \
-             input priority -5\n    {whose}tcp dport {port} reject with tcp reset\n  }}\n}}\n"
-        );
-        let master = self.namespace(Host::Master1);
-        let made = launch::run(Some(master), &["nft", "-f", "-"], &[], Some(&text), NFT_LIMIT).await?;
-        made.success().context("take the API server away")?;
-        Ok(Outage { bench: self })
+    /// There is no such Pod, or the rule cannot be made.
+    pub async fn without_api_for(&self, pod: &str) -> Result<Outage> {
+        Outage::begin(Arc::new(self.pod_namespace(pod)?), "output", 443).await
     }
 }
 
-impl Outage<'_> {
+impl Outage {
+    async fn begin(place: Arc<Namespace>, hook: &str, port: u16) -> Result<Self> {
+        let text = format!(
+            "add table ip outage\ndelete table ip outage\ntable ip outage {{\n  chain refuse {{\n    type filter hook {hook} \
+             priority -5\n    tcp dport {port} reject with tcp reset\n  }}\n}}\n"
+        );
+        let made = launch::run(Some(&*place), &["nft", "-f", "-"], &[], Some(&text), NFT_LIMIT).await?;
+        made.success().context("take the API server away")?;
+        Ok(Self { place })
+    }
+
     /// Ends it: connections get through when this returns.
     ///
     /// # Errors
     /// The rule stays.
     pub async fn over(self) -> Result<()> {
-        let master = self.bench.namespace(Host::Master1);
         let words = ["nft", "delete", "table", "ip", "outage"];
-        launch::run(Some(master), &words, &[], None, NFT_LIMIT).await?.success().map(drop)
+        launch::run(Some(&*self.place), &words, &[], None, NFT_LIMIT).await?.success().map(drop)
     }
 }
 

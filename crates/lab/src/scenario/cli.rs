@@ -66,7 +66,12 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         // The story applies them; until then the daemons wait for them.
         crds: false,
         daemons: !installs,
-        manifests: if installs { Manifests::None } else { args.manifests },
+        manifests: match args.story.as_str() {
+            "install" => Manifests::None,
+            // Two controllers come with no others.
+            "replicas" => Manifests::Ferrolb,
+            _ => args.manifests,
+        },
         traffic: true,
         progress: progress(),
     };

@@ -104,6 +104,14 @@ pub(crate) const DEFINITION: Kind = Kind {
     plural: "customresourcedefinitions",
     namespaced: false,
 };
+pub(crate) const LEASE: Kind = Kind {
+    group: "coordination.k8s.io",
+    version: "v1",
+    kind: "Lease",
+    singular: "lease",
+    plural: "leases",
+    namespaced: true,
+};
 pub(crate) const WEBHOOKS: Kind = Kind {
     group: "admissionregistration.k8s.io",
     version: "v1",
@@ -123,7 +131,7 @@ pub(crate) const L2_STATUS: Kind = Kind::metallb("ServiceL2Status", "servicel2st
 pub(crate) const CONFIGURATION_STATE: Kind =
     Kind::metallb("ConfigurationState", "configurationstate", "configurationstates");
 
-const KINDS: [Kind; 17] = [
+const KINDS: [Kind; 18] = [
     NAMESPACE,
     NODE,
     POD,
@@ -138,6 +146,7 @@ const KINDS: [Kind; 17] = [
     L2_STATUS,
     CONFIGURATION_STATE,
     WEBHOOKS,
+    LEASE,
     SECRET,
     BGP_PEER,
     BGP_PEER_V1BETA1,

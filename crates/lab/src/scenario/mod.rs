@@ -17,10 +17,12 @@ use crate::bench_handle::Bench;
 mod cli;
 mod cluster;
 mod controller;
+mod faults;
 mod install;
 mod l2;
 pub mod picture;
 mod recorded;
+mod replicas;
 mod stage;
 pub mod story;
 mod table;
@@ -30,12 +32,12 @@ pub use cli::{RunArgs, run};
 pub use story::{Report, Show, Step};
 
 /// The names of all stories.
-pub const STORIES: [&str; 3] = ["l2", "controller", "install"];
+pub const STORIES: [&str; 4] = ["l2", "controller", "replicas", "install"];
 
 /// Plays a story on a bench that is up, and reports what was seen. `api` is what the report calls the API server.
 ///
-/// The bench has to be as [`crate::Options`] makes it with daemons and without definitions; for `install` without
-/// daemons and with [`crate::Manifests::None`].
+/// The bench has to be as [`crate::Options`] makes it with daemons and without definitions; for `replicas` with
+/// [`crate::Manifests::Ferrolb`], for `install` without daemons and with [`crate::Manifests::None`].
 /// A step that is not as expected makes the report say so; it is no error.
 ///
 /// # Errors
@@ -44,6 +46,7 @@ pub async fn play(name: &str, bench: &Bench, api: &str, show: Show) -> Result<Re
     match name {
         "l2" => Ok(l2::play(bench, api, show).await),
         "controller" => Ok(controller::play(bench, api, show).await),
+        "replicas" => Ok(replicas::play(bench, api, show).await),
         "install" => Ok(install::play(bench, api, show).await),
         _ => bail!("there is no story {name:?}; there are: {}", STORIES.join(", ")),
     }

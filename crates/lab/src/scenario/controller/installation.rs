@@ -64,6 +64,21 @@ async fn webhooks(stage: &mut Stage<'_>) -> Seen {
     Ok(format!("{webhooks} webhooks and the conversion of BGPPeers trust the controller's authority"))
 }
 
+/// Waits until all webhooks and the conversion of BGPPeers trust the same authority: how many webhooks there are.
+pub(in crate::scenario) async fn trusted_webhooks(stage: &Stage<'_>) -> Result<usize> {
+    eventually(SOON, async || {
+        let bundles = bundles(stage).await?;
+        let (definition, webhooks) = bundles.split_last().context("nothing names an authority")?;
+        ensure!(!definition.is_empty(), "the definition of BGPPeer has no caBundle");
+        ensure!(
+            webhooks.iter().all(|bundle| bundle == definition),
+            "not all webhooks have the same caBundle"
+        );
+        Ok(webhooks.len())
+    })
+    .await
+}
+
 /// The caBundles of all webhooks in order, and that of the definition; empty where there is none.
 pub(super) async fn bundles(stage: &Stage<'_>) -> Result<Vec<String>> {
     let configuration = stage.cluster.read(WEBHOOKS, "", CONFIGURATION).await?;

@@ -14,6 +14,9 @@ mod certificates;
 mod installation;
 mod survival;
 
+/// What other stories use as well.
+pub(super) use installation::trusted_webhooks;
+
 /// Plays the story from the first chapter to the last.
 pub(super) async fn play(bench: &Bench, api: &str, show: Show) -> Report {
     let story = Story::new("controller", api, show);

@@ -4,11 +4,12 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use nix::sys::signal::Signal;
 use serde_json::json;
 
 use super::super::cluster::{SERVICE, eventually, ingress};
+use super::super::faults;
 use super::super::stage::{Example, SOON, Stage};
 use super::super::story::Seen;
 use super::addresses::{untouched, versions};
@@ -18,6 +19,8 @@ use crate::bench_handle::Daemon;
 const LATE: Example = manifest!("late.yaml");
 const AWAY: Example = manifest!("away.yaml");
 const BEFORE: Example = manifest!("before.yaml");
+const AGAIN: Example = manifest!("again.yaml");
+const HINDERED: Example = manifest!("hindered.yaml");
 
 /// Ten times the two seconds within which the controller should be back.
 const TOLERABLE: Duration = Duration::from_secs(20);
@@ -49,6 +52,20 @@ pub(super) async fn chapter(stage: &mut Stage<'_>) {
             "a start while the API server is away",
             "the controller waits instead of ending, and serves within 2 s of its return",
             start_without,
+        )
+        .await;
+    stage
+        .step(
+            "watches that expire",
+            "the controller lists again and misses nothing; no other Service is written",
+            expired,
+        )
+        .await;
+    stage
+        .step(
+            "conflicts, throttling and an answer that is lost",
+            "the Service gets one address and one event all the same",
+            hindered,
         )
         .await;
     stage
@@ -105,9 +122,8 @@ async fn start_without(stage: &mut Stage<'_>) -> Seen {
     settled.extend(["late", "away"]);
     let before = versions(stage, &settled).await?;
     let controller = stage.bench.controller().await?;
-    let pod = controller.address.context("the controller's Pod has no address")?;
     let logged = stage.bench.log(&controller.name).len();
-    let outage = stage.bench.without_api_for(&pod).await?;
+    let outage = stage.bench.without_api_for(&controller.name).await?;
     let waited = async {
         stage.bench.signal(&controller.name, Signal::SIGKILL)?;
         stage.apply(BEFORE).await?;
@@ -139,6 +155,50 @@ async fn start_without(stage: &mut Stage<'_>) -> Seen {
         "one process that waited; demo/before gets {}; seven other Services as they were",
         addresses.concat()
     ))
+}
+
+async fn expired(stage: &mut Stage<'_>) -> Seen {
+    if !faults::possible(stage) {
+        return Ok(faults::NOT_PLAYED.into());
+    }
+    let mut settled = SETTLED.to_vec();
+    settled.extend(["late", "away", "before"]);
+    let before = versions(stage, &settled).await?;
+    let watches = faults::expire_watches(stage, &["services", "ipaddresspools", "namespaces"]).await?;
+    ensure!(watches > 0, "nobody watched");
+    stage.apply(AGAIN).await?;
+    let addresses = stage.addresses(DEMO, "again").await?;
+    let after = versions(stage, &settled).await?;
+    ensure!(after == before, "a Service was written: {before:?} -> {after:?}");
+    Ok(format!("demo/again gets {}; eight other Services as they were", addresses.concat()))
+}
+
+async fn hindered(stage: &mut Stage<'_>) -> Seen {
+    if !faults::possible(stage) {
+        return Ok(faults::NOT_PLAYED.into());
+    }
+    // A request that one of them refuses does not meet the next.
+    let effects = [json!("conflict"), json!({"fail": {"code": 429, "retryAfter": 1}}), json!("dropAnswer")];
+    for effect in effects {
+        let rule = json!({"verbs": ["update"], "resources": ["services/status"], "namespace": DEMO, "name": "hindered",
+            "effect": effect, "count": 1});
+        faults::add(stage, rule).await?;
+    }
+    stage.apply(HINDERED).await?;
+    let addresses = stage.addresses(DEMO, "hindered").await?;
+    let seen = async {
+        let message = format!(r#"Assigned IP ["{}"]"#, addresses.concat());
+        stage.event("hindered", "Normal", "IPAllocated", &message).await?;
+        untouched(stage, &["hindered"]).await?;
+        let events = stage.cluster.events_on(DEMO, "hindered").await?;
+        let allocated: Vec<_> = events.iter().filter(|event| event.reason == "IPAllocated").collect();
+        ensure!(allocated.len() == 1 && allocated.iter().all(|event| event.count == 1), "{events:?}");
+        Ok::<_, anyhow::Error>(())
+    };
+    let seen = seen.await;
+    faults::clear(stage).await?;
+    seen?;
+    Ok(format!("demo/hindered gets {}, IPAllocated once", addresses.concat()))
 }
 
 async fn contest(stage: &mut Stage<'_>) -> Seen {

@@ -13,8 +13,8 @@ use super::{DEMO, SYSTEM};
 
 pub(in crate::scenario) const POOL: Example = example!("pool.yaml");
 pub(in crate::scenario) const ADVERTISEMENT: Example = example!("advertisement.yaml");
-pub(super) const HELLO: Example = example!("hello.yaml");
-pub(super) const HELLO_LB: Example = example!("hello-lb.yaml");
+pub(in crate::scenario) const HELLO: Example = example!("hello.yaml");
+pub(in crate::scenario) const HELLO_LB: Example = example!("hello-lb.yaml");
 
 /// Returns whether the story can go on.
 pub(super) async fn chapter(stage: &mut Stage<'_>) -> bool {

@@ -26,7 +26,7 @@ mod requests;
 mod segment;
 
 // What other stories use as well.
-pub(super) use configuration::{ADVERTISEMENT, POOL, definitions};
+pub(super) use configuration::{ADVERTISEMENT, HELLO, HELLO_LB, POOL, definitions};
 pub(super) use mishaps::{OVERLAPPING, REVERSED};
 pub(super) use requests::{FOREIGN, SHARED};
 
@@ -55,7 +55,7 @@ pub(super) async fn play(bench: &Bench, api: &str, show: Show) -> Report {
 
 /// What measurements need: one Service with an address that a node announces.
 pub(super) async fn announce_one_service(bench: &Bench) -> Result<Ipv4Addr> {
-    for example in [POOL, ADVERTISEMENT, configuration::HELLO, configuration::HELLO_LB] {
+    for example in [POOL, ADVERTISEMENT, HELLO, HELLO_LB] {
         bench.apply(example.yaml).await?;
     }
     bench.progress().step("waiting until the Service is announced");
