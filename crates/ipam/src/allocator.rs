@@ -162,6 +162,9 @@ impl Allocator {
     /// Takes everything from a Service that is gone or no longer ours. Whether there was anything.
     pub fn release(&mut self, service: &ServiceKey) -> bool {
         let held_back = self.stand_down(service);
+        for &ip in &held_back {
+            self.tell_unlisted(ip);
+        }
         self.set_reserved(service, Reservation::default());
         self.drop_allocation(service) || !held_back.is_empty()
     }
@@ -248,11 +251,27 @@ impl Allocator {
             self.leaving.insert(service.clone(), leaving);
         }
         for ip in before {
-            if !self.tenants.contains_key(&ip)
-                && let Some(place) = self.space.locate(ip)
-            {
-                self.tell_unused(place.pool, ip);
+            if !own.contains(&ip) && !self.leaving.get(service).is_some_and(|leaving| leaving.contains(&ip)) {
+                self.tell_unlisted(ip);
             }
+        }
+    }
+
+    /// Notes for those who wait that there is one less who lists the address.
+    fn tell_unlisted(&mut self, ip: IpAddr) {
+        if self.listed_by.get(&ip).into_iter().flatten().any(|service| !self.is_reserved_for(service, ip)) {
+            return;
+        }
+        match (self.tenants.get(&ip), self.space.locate(ip)) {
+            (Some(tenants), _) => {
+                let keys = tenants.keys.clone();
+                self.changes.freed.insert(Spot(Place::Address(ip)));
+                if !keys.sharing.is_empty() {
+                    self.changes.freed.insert(Spot(Place::Shared(keys)));
+                }
+            }
+            (None, Some(place)) => self.tell_unused(place.pool, ip),
+            (None, None) => {}
         }
     }
 
@@ -268,6 +287,10 @@ impl Allocator {
             }
         }
         listed
+    }
+
+    fn is_reserved_for(&self, service: &ServiceKey, ip: IpAddr) -> bool {
+        self.reserved.get(service).is_some_and(|reservation| reservation.ips.contains(&ip))
     }
 
     fn is_on(&self, service: &ServiceKey, ip: IpAddr) -> bool {
@@ -313,15 +336,16 @@ impl Allocator {
         before
     }
 
-    /// Takes a Service from the addresses that it is on without holding them; what those were.
+    /// Forgets what a Service lists without holding it, and takes it from there; what that was.
     fn stand_down(&mut self, service: &ServiceKey) -> Vec<IpAddr> {
-        let on: Vec<IpAddr> =
-            self.unlist(service).into_iter().filter(|ip| self.is_on(service, *ip)).collect();
-        for &ip in &on {
-            let (_, ports) = self.terms(service, ip);
-            self.leave(service, &ports, ip);
+        let listed: Vec<IpAddr> = self.unlist(service).into_iter().collect();
+        for &ip in &listed {
+            if self.is_on(service, ip) {
+                let (_, ports) = self.terms(service, ip);
+                self.leave(service, &ports, ip);
+            }
         }
-        on
+        listed
     }
 
     /// Whether the pool has an address of the family that nobody holds.
@@ -439,9 +463,8 @@ impl Allocator {
         if users.peek().is_none() {
             return Ok(());
         }
-        if let Some(services) = self.reserved_for.get(&ip)
-            && !claim.held.contains(&Some(ip))
-        {
+        let listed = claim.held.contains(&Some(ip));
+        if let Some(services) = self.reserved_for.get(&ip).filter(|_| !listed) {
             let others = || services.iter().filter(|service| **service != claim.service);
             for reservation in others().filter_map(|service| self.reserved.get(service)) {
                 if !claim.keys.share_with(&reservation.keys) {
@@ -451,6 +474,17 @@ impl Allocator {
                 if let Some(&port) = claim.ports.iter().find(|port| reservation.ports.contains(port)) {
                     return Err(Refusal::PortInUse { port, ip });
                 }
+            }
+        }
+        if let Some(services) = self.listed_by.get(&ip).filter(|_| !listed) {
+            // Whoever is about to go has other keys or ports by now than it shared the address with.
+            let goes = |service: &&ServiceKey| {
+                **service != claim.service
+                    && !self.reserved.get(*service).is_some_and(|r| r.ips.contains(&ip))
+            };
+            let users: Vec<ServiceKey> = services.iter().filter(goes).cloned().collect();
+            if !users.is_empty() {
+                return Err(Refusal::InUse { service: claim.service.clone(), users });
             }
         }
         if !claim.keys.share_with(&tenants.keys) {

@@ -79,6 +79,27 @@ fn two_who_share_may_both_be_in_doubt_and_get_their_address_again() {
 }
 
 #[test]
+fn a_shared_address_is_joined_only_when_whoever_had_to_go_lists_it_no_more() {
+    let mut allocator = allocator(vec![pool("p", &["1.2.3.0/31"])]);
+    let share = |name: &str, key: &str, port: u16| sharing(claim(name), key, "", port);
+    for claim in [share("a", "k", 80), share("b", "k", 81)] {
+        assert_eq!(decide(&mut allocator, &claim), "1.2.3.0");
+    }
+    // Another key: it has to go, but its status lists the address until that is written.
+    let goes = holding(share("b", "other", 81), &[ip("1.2.3.0")]);
+    assert!(decide(&mut allocator, &goes).ends_with("1.2.3.1"));
+    let joins = wants(share("c", "k", 82), &["1.2.3.0"]);
+    let refused = decide(&mut allocator, &joins);
+    assert!(refused.contains("n/b"), "{refused}");
+    let stays = holding(share("a", "k", 80), &[ip("1.2.3.0")]);
+    assert_eq!(decide(&mut allocator, &stays), "1.2.3.0");
+    allocator.take_changes();
+    assert_eq!(decide(&mut allocator, &holding(share("b", "other", 81), &[ip("1.2.3.1")])), "1.2.3.1");
+    assert!(!allocator.take_changes().freed.is_empty(), "those who wait hear of it");
+    assert_eq!(decide(&mut allocator, &joins), "1.2.3.0");
+}
+
+#[test]
 fn a_service_that_is_gone_reserves_nothing() {
     let mut allocator = allocator(vec![pool("p", &["1.2.3.0/32"])]);
     allocator.reserve(&claim("a"), vec![ip("1.2.3.0")]);

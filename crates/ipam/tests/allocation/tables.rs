@@ -402,5 +402,8 @@ fn an_address_is_free_when_no_status_lists_it_any_more() {
     assert_eq!(decide(&mut a, &sharing(claim("holder"), "k", "", 80)), "1.2.3.0");
     a.hold_back(&claim("x").service, &listed);
     assert_eq!(decide(&mut a, &holding(sharing(claim("holder"), "k", "", 81), &ip)), "1.2.3.0");
+    // Nobody joins it as long as that one does.
+    assert_eq!(decide(&mut a, &sharing(claim("sharer"), "k", "", 80)), full);
+    a.hold_back(&claim("x").service, &[]);
     assert_eq!(decide(&mut a, &sharing(claim("sharer"), "k", "", 80)), "1.2.3.0");
 }
