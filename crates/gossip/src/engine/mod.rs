@@ -30,7 +30,7 @@ use probe::{Probe, Relay};
 use reunion::Reunion;
 
 /// A stream, by a number that stands for it as long as the engine lives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum StreamId {
     /// One that the engine asked for; it numbers them.
     Dialled(u64),
