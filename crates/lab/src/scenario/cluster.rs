@@ -260,7 +260,21 @@ impl Cluster {
         status: bool,
         patch: &Value,
     ) -> Result<()> {
-        let (api, params, patch) = (self.api(kind, namespace), PatchParams::default(), Patch::Merge(patch));
+        self.merge_as(None, kind, namespace, name, status, patch).await
+    }
+
+    /// [`Self::merge`] under the name of a field manager.
+    pub(crate) async fn merge_as(
+        &self,
+        manager: Option<&str>,
+        kind: Kind,
+        namespace: &str,
+        name: &str,
+        status: bool,
+        patch: &Value,
+    ) -> Result<()> {
+        let params = PatchParams { field_manager: manager.map(str::to_owned), ..PatchParams::default() };
+        let (api, patch) = (self.api(kind, namespace), Patch::Merge(patch));
         let done = if status {
             api.patch_status(name, &params, &patch).await
         } else {
