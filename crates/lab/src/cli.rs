@@ -19,7 +19,7 @@ use crate::{api_server, launch, pod, supervisor};
 pub enum Command {
     /// Play a story on a bench, show every step, and take the bench down.
     #[command(
-        after_help = "Examples:\n  ferrolb lab run l2\n  ferrolb lab run install\n  ferrolb lab run l2 -o json | jq '.steps[] | select(.ok | not)'\n  ferrolb lab run l2 --kubeconfig FILE     on another API server"
+        after_help = "Examples:\n  ferrolb lab run l2\n  ferrolb lab run controller\n  ferrolb lab run install\n  ferrolb lab run l2 -o json | jq '.steps[] | select(.ok | not)'\n  ferrolb lab run l2 --kubeconfig FILE     on another API server"
     )]
     Run(crate::scenario::RunArgs),
     /// Measure on a bench, and take it down.
