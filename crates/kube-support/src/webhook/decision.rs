@@ -105,15 +105,8 @@ mod tests {
             ),
             ("emptied on purpose", empty, other.clone(), former, now, (false, 0, Some(Everything), false)),
             ("another CA, not yet trusted", ours.clone(), other.clone(), former, now, (false, 1, None, true)),
-            ("another CA, trusted beside", ours.clone(), other.clone(), &both, now, (true, 0, None, true)),
-            (
-                "the former CA goes",
-                ours.clone(),
-                ours.clone(),
-                &both,
-                start() + OVERLAP,
-                (false, 1, None, true),
-            ),
+            ("another CA, trusted beside", ours.clone(), other, &both, now, (true, 0, None, true)),
+            ("the former CA goes", ours.clone(), ours, &both, start() + OVERLAP, (false, 1, None, true)),
             ("from MetalLB's hands", Some(metallb()), None, "", now, (true, 1, None, false)),
         ] {
             let view = View { stored, served, targets: vec![webhooks(&[bundle])] };

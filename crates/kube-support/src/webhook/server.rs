@@ -33,6 +33,8 @@ const CONNECTIONS: usize = 1024;
 const IDLE_LIMIT: Duration = Duration::from_secs(60);
 /// How long a body may take: API servers give up on an answer after this time unless told otherwise.
 pub const BODY_LIMIT: Duration = Duration::from_secs(10);
+/// How long the next piece of a body that is refused anyway is waited for.
+const SILENCE_LIMIT: Duration = Duration::from_secs(1);
 /// KiB of bodies that may be in memory at once.
 const MEMORY: usize = 128 * 1024;
 
@@ -208,17 +210,17 @@ impl Memory {
     }
 }
 
-/// Takes the rest of a body off the wire, up to this many bytes: a connection that is closed with bytes unread is reset,
-/// and the client may lose the answer.
+/// Takes the rest of a body off the wire, up to this many bytes and while they keep coming: a connection that is closed
+/// with bytes unread is reset, and the client may lose the answer.
 async fn discard<B>(mut incoming: B, bytes: usize)
 where
     B: hyper::body::Body<Data = Bytes> + Unpin,
 {
     let mut discarded = 0;
     while discarded < bytes {
-        match incoming.frame().await {
-            Some(Ok(frame)) => discarded += frame.data_ref().map_or(0, Bytes::len),
-            Some(Err(_)) | None => return,
+        match tokio::time::timeout(SILENCE_LIMIT, incoming.frame()).await {
+            Ok(Some(Ok(frame))) => discarded += frame.data_ref().map_or(0, Bytes::len),
+            Ok(Some(Err(_)) | None) | Err(_) => return,
         }
     }
 }
