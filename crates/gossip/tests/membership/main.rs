@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)] // the helpers of tests
 
+mod chaos;
 mod network;
 
 use std::time::Duration;
