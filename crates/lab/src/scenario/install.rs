@@ -161,7 +161,7 @@ async fn service(stage: &mut Stage<'_>) -> Seen {
 }
 
 /// The Service's address, once a Pod behind it has answered the client.
-async fn answers(stage: &mut Stage<'_>) -> Result<String> {
+async fn answers(stage: &Stage<'_>) -> Result<String> {
     let addresses = stage.addresses(DEMO, SERVICE_NAME).await?;
     let [address] = addresses.as_slice() else { bail!("{SERVICE_NAME} has {addresses:?}") };
     stage.answer(Host::Client, address.parse()?, 80).await?;
