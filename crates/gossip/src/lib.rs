@@ -19,6 +19,7 @@
 //! compressed nothing.
 
 mod broadcast;
+mod config_file;
 mod engine;
 mod member;
 mod name;
@@ -28,6 +29,7 @@ mod suspicion;
 mod timing;
 pub mod wire;
 
+pub use config_file::{ConfigFile, ConfigFileError};
 pub use engine::{
     Change, Counters, Engine, ExchangeError, Input, MAX_MEMBERS, Notice, Output, StreamFailure, StreamId,
 };
