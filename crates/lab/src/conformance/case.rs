@@ -449,6 +449,10 @@ fn secret(argument: Value) -> Read<Action> {
     let secret_type = fields.map.remove("type").map(|value| text(value, "type")).transpose()?;
     let mut data = fields.optional_map("stringData")?;
     data.extend(fields.optional_map("data")?);
+    if data.is_empty() {
+        // Without either word, what stands beside the name is the data.
+        data = std::mem::take(&mut fields.map);
+    }
     fields.end(Action::Secret { name, secret_type, data })
 }
 
@@ -660,6 +664,14 @@ mod tests {
                 Action::Secret {
                     name: "s".to_owned(),
                     secret_type: Some("kubernetes.io/basic-auth".to_owned()),
+                    data: labels(json!({"password": "x"})),
+                },
+            ),
+            (
+                json!({"secret": {"name": "s", "password": "x"}}),
+                Action::Secret {
+                    name: "s".to_owned(),
+                    secret_type: None,
                     data: labels(json!({"password": "x"})),
                 },
             ),

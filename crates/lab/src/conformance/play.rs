@@ -303,27 +303,13 @@ impl Player<'_> {
             }
             return self.api.merge(&place, "", &patch).await;
         }
-        let present = |values: &Map<String, Value>| -> Value {
-            let kept = values.iter().filter(|(_, value)| !value.is_null());
-            kept.map(|(key, value)| (key.clone(), value.clone())).collect::<Map<_, _>>().into()
-        };
-        let mut spec = json!({
-            "type": "LoadBalancer",
-            "selector": { "app": written.object.name },
-            "ports": [{ "name": "p0", "port": 80, "protocol": "TCP" }],
-        });
-        if let Value::Object(given) = present(&written.spec) {
-            for (key, value) in given {
-                spec[key] = value;
-            }
-        }
         let object = json!({
             "apiVersion": "v1", "kind": "Service",
             "metadata": {
                 "name": written.object.name,
                 "annotations": present(&written.annotations), "labels": present(&written.labels),
             },
-            "spec": spec,
+            "spec": new_spec(written),
         });
         self.api.create(&place, &object).await
     }
@@ -451,6 +437,24 @@ impl Player<'_> {
     }
 }
 
+/// The spec of a Service that does not exist yet: what the step gives, above what every Service has. `null` leaves a field
+/// out, one that every Service has too.
+fn new_spec(written: &Service) -> Value {
+    let mut spec = Map::from_iter([
+        ("type".to_owned(), json!("LoadBalancer")),
+        ("selector".to_owned(), json!({ "app": written.object.name })),
+        ("ports".to_owned(), json!([{ "name": "p0", "port": 80, "protocol": "TCP" }])),
+    ]);
+    spec.extend(written.spec.clone());
+    present(&spec)
+}
+
+/// What is not `null`.
+fn present(values: &Map<String, Value>) -> Value {
+    let kept = values.iter().filter(|(_, value)| !value.is_null());
+    kept.map(|(key, value)| (key.clone(), value.clone())).collect::<Map<_, _>>().into()
+}
+
 /// How often an object that others change is read and replaced again.
 const CONFLICTS: usize = 50;
 const GONE_WITHIN: Duration = Duration::from_secs(20);
@@ -458,6 +462,30 @@ const GONE_WITHIN: Duration = Duration::from_secs(20);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_new_service_has_what_its_step_gives_above_what_every_service_has() {
+        let map = |value: Value| value.as_object().unwrap().clone();
+        let ports = json!([{"name": "p0", "port": 80, "protocol": "TCP"}]);
+        for (given, spec) in [
+            (json!({}), json!({"type": "LoadBalancer", "selector": {"app": "a"}, "ports": ports})),
+            (
+                json!({"selector": null, "loadBalancerIP": null}),
+                json!({"type": "LoadBalancer", "ports": ports}),
+            ),
+            (
+                json!({"type": "NodePort", "selector": {"x": "y"}, "externalTrafficPolicy": "Local"}),
+                json!({
+                    "type": "NodePort", "selector": {"x": "y"}, "ports": ports, "externalTrafficPolicy": "Local",
+                }),
+            ),
+        ] {
+            let object = Reference { name: "a".to_owned(), namespace: None };
+            let written =
+                Service { object, annotations: Map::new(), labels: Map::new(), spec: map(given.clone()) };
+            assert_eq!(new_spec(&written), spec, "{given}");
+        }
+    }
 
     #[test]
     fn recorded_events_are_new_or_repeated() {
