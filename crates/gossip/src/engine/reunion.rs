@@ -11,6 +11,7 @@ use std::time::Duration;
 use ferrolb_net_types::Time;
 
 use super::Engine;
+use crate::member::Member;
 use crate::name::Name;
 use crate::settings::Role;
 use crate::wire::State;
@@ -128,18 +129,26 @@ impl Engine {
         }
     }
 
-    /// If a list made this member refute, tells it whose list it was: who holds it for dead is not told by gossip.
+    /// If a list made this member refute, tells it whose list it was: who holds it for dead is not told by gossip. A
+    /// stream does not always come from the address of its member; then all that are missed are told.
     pub(super) fn tell_refutation(&mut self, peer: SocketAddr) {
         if self.settings.knock.is_zero() || !std::mem::take(&mut self.reunion.refuted) {
             return;
         }
         let Some(alive) = self.own_alive() else { return };
         let own = &self.settings.name;
-        let at_peer = |member: &&crate::Member| {
+        let at_peer = |member: &Member| {
             member.name != *own && member.socket().is_some_and(|address| address.ip() == peer.ip())
         };
-        if let Some(member) = self.members.iter().find(at_peer).cloned() {
-            self.send_to(&member, &[alive]);
+        let missed = |member: &Member| {
+            member.socket().is_some_and(|address| self.reunion.missing.contains_key(&address))
+        };
+        let mut told: Vec<Member> = self.members.iter().filter(|member| at_peer(member)).cloned().collect();
+        if told.is_empty() {
+            told = self.members.iter().filter(|member| missed(member)).cloned().collect();
+        }
+        for member in told {
+            self.send_to(&member, std::slice::from_ref(&alive));
         }
     }
 }
