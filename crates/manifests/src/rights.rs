@@ -94,8 +94,7 @@ pub const ROLES: &[Role] = &[
                 verbs: &["update"],
             },
             Rule {
-                why: "Webhooks judge advertisements and peers by the nodes that they select; a replica waits only for \
-                      others on nodes that are ready.",
+                why: "Webhooks judge advertisements and peers by the nodes that they select.",
                 group: "",
                 resources: &["nodes"],
                 names: &[],
@@ -191,7 +190,8 @@ pub const ROLES: &[Role] = &[
                 verbs: &["get", "update"],
             },
             Rule {
-                why: "Its own Pod, which owns what it makes, and other controllers, which it waits for.",
+                why: "Its own Pod, which owns what it makes; and other controllers, which it waits for where no Lease \
+                      decides (FERROLB_LEVEL=A).",
                 group: "",
                 resources: &["pods"],
                 names: &[],
