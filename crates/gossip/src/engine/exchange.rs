@@ -55,26 +55,34 @@ impl Engine {
         self.dial_waiting(now, true);
     }
 
-    /// Gives up an exchange whose stream is still being opened: what was sent for that was lost, and is repeated by the
-    /// operating system only after a second and more.
-    pub(super) fn abandon_opening(&mut self, with: SocketAddr) {
-        let opening =
-            |stream: &Stream| stream.purpose == Purpose::Exchange && stream.peer == with && !stream.open;
-        let found = self.streams.iter().find(|(_, stream)| opening(stream)).map(|(id, _)| *id);
-        if let Some(id) = found {
-            self.close(id);
+    fn dial_waiting(&mut self, now: Time, join: bool) {
+        let under_way = self.streams.keys().filter(|stream| matches!(stream, StreamId::Dialled(_))).count();
+        for _ in under_way..MAX_DIALLED {
+            let Some(to) = self.waiting.pop_front() else { return };
+            self.dial_exchange(now, to, join);
         }
     }
 
-    fn dial_waiting(&mut self, now: Time, join: bool) {
-        while self.streams.keys().filter(|stream| matches!(stream, StreamId::Dialled(_))).count()
-            < MAX_DIALLED
-            && let Some(to) = self.waiting.pop_front()
-        {
-            let message = StreamMessage::PushPull(self.known(join && self.role == Role::Member));
-            let deadline = now + self.settings.profile.tcp_timeout;
-            self.dial(now, to, message, Purpose::Exchange, deadline);
+    fn dial_exchange(&mut self, now: Time, to: SocketAddr, join: bool) {
+        let message = StreamMessage::PushPull(self.known(join && self.role == Role::Member));
+        let deadline = now + self.settings.profile.tcp_timeout;
+        self.dial(now, to, message, Purpose::Exchange, deadline);
+    }
+
+    /// Exchanges everything with one that was just heard, before and beside all that wait for hosts that may be silent.
+    pub(super) fn exchange_at_once(&mut self, now: Time, with: SocketAddr) {
+        self.waiting.retain(|waiting| *waiting != with);
+        // One that is still being opened is given up: what was sent for it was lost, and the operating system repeats
+        // that only after a second and more.
+        let same = |stream: &Stream| stream.purpose == Purpose::Exchange && stream.peer == with;
+        let found =
+            self.streams.iter().find(|(_, stream)| same(stream)).map(|(id, stream)| (*id, stream.open));
+        match found {
+            Some((_, true)) => return,
+            Some((id, false)) => self.close(id),
+            None => {}
         }
+        self.dial_exchange(now, with, true);
     }
 
     /// All that is known, which of a reader is nothing: it is not there to be learnt from.

@@ -270,6 +270,8 @@ pub struct Engine {
     leaving: Option<Time>,
     has_left: bool,
     notices: BTreeMap<Notice, Time>,
+    /// When notices that may be said again were last forgotten.
+    swept: Time,
     counters: Counters,
     outputs: VecDeque<Output>,
 }
@@ -308,6 +310,7 @@ impl Engine {
             leaving: None,
             has_left: false,
             notices: BTreeMap::new(),
+            swept: now,
             counters: Counters::default(),
             outputs: VecDeque::new(),
             settings,
@@ -519,7 +522,8 @@ impl Engine {
         if self.notices.get(&notice).is_some_and(|said| now - *said < NOTICE_AGAIN) {
             return;
         }
-        if self.notices.len() >= MAX_NOTICES {
+        if self.notices.len() >= MAX_NOTICES && now - self.swept >= Duration::from_secs(1) {
+            self.swept = now;
             self.notices.retain(|_, said| now - *said < NOTICE_AGAIN);
         }
         if self.notices.len() < MAX_NOTICES {

@@ -117,15 +117,14 @@ impl Engine {
 
     /// Somebody with our key was heard from there. If it is missed, it is time to talk.
     pub(super) fn heard(&mut self, now: Time, source: SocketAddr) {
-        if self.settings.knock.is_zero() {
+        if self.settings.knock.is_zero() || self.has_left {
             return;
         }
         if let Some(tried) = self.reunion.missing.get_mut(&source)
             && tried.is_none_or(|tried| now - tried >= AGAIN)
         {
             *tried = Some(now);
-            self.abandon_opening(source);
-            self.exchange(now, source);
+            self.exchange_at_once(now, source);
         }
     }
 

@@ -478,6 +478,39 @@ fn go_14_garbage_is_counted_and_answered_by_nothing() {
 }
 
 #[test]
+fn a_flood_of_strangers_is_no_flood_of_notices() {
+    let settings = Settings { codec: codec(), ..plain(0) };
+    let mut engine = Engine::new(Time::ZERO, settings, [1; 32]);
+    while engine.poll().is_some() {}
+    for second in 0..300 {
+        for stranger in 0..1000 {
+            let source = address(1000 * second + stranger + 10);
+            engine.handle(Time::millis(1000 * second as u64), Input::Datagram { source, bytes: &[1; 100] });
+        }
+    }
+    let notices = std::iter::from_fn(|| engine.poll()).count();
+    assert!((256 * 4..=256 * 6).contains(&notices), "{notices}");
+    assert_eq!(engine.counters().undecryptable, 300_000);
+}
+
+#[test]
+fn one_that_is_heard_does_not_wait_behind_many_that_are_silent() {
+    let mut network = Network::settled(18, 2, ours);
+    network.part(&[0], &[1]);
+    network.run(seconds(20));
+    // Three hundred Pods that no longer are, and the one that is back.
+    let silent: Vec<usize> = (1000..1300).collect();
+    let mut candidates: Vec<_> = silent.iter().copied().map(address).collect();
+    candidates.push(address(1));
+    network.input(0, Input::Candidates(&candidates));
+    network.run(seconds(5));
+    assert_eq!(network.seen_by(0).len(), 1);
+    network.cut.clear();
+    let end = network.now + seconds(1);
+    assert!(network.run_until(end, |network| network.seen_by(0).len() == 2 && network.seen_by(1).len() == 2));
+}
+
+#[test]
 fn equal_incarnations_accusations_win_and_only_the_accused_can_clear_itself() {
     let mut engine = engine();
     let word = |incarnation, from| Accusation { incarnation, node: name(1), from: name(from) };
