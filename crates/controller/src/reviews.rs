@@ -94,7 +94,7 @@ impl Reviews {
             tracing::debug!(webhook = webhook(target), action, name, namespace);
         } else {
             let error = answer.message.as_str();
-            tracing::error!(webhook = webhook(target), action, name, namespace, error);
+            tracing::error!(webhook = webhook_that_refuses(target), action, name, namespace, error);
         }
         answer
     }
@@ -230,6 +230,14 @@ const fn webhook(target: Target) -> &'static str {
     }
 }
 
+/// The same where something is refused: people search for what MetalLB writes then.
+const fn webhook_that_refuses(target: Target) -> &'static str {
+    match target {
+        Target::IPAddressPool => "ipAddress",
+        other => webhook(other),
+    }
+}
+
 /// What MetalLB's log calls the operation.
 fn action(review: &Review) -> &'static str {
     use ferrolb_config::admission::Operation;
@@ -247,6 +255,17 @@ mod tests {
     use kube::config::{KubeConfigOptions, Kubeconfig};
 
     use super::*;
+
+    #[test]
+    fn webhooks_have_the_names_of_metallbs_log() {
+        let names = Target::ALL.map(|target| (webhook(target), webhook_that_refuses(target)));
+        for name in ["bgppeer", "bgpadvertisement", "v1beta1.L2Advertisement", "community", "bfdprofile"]
+            .map(|n| (n, n))
+        {
+            assert!(names.contains(&name), "{name:?}: {names:?}");
+        }
+        assert!(names.contains(&("ipaddresspool", "ipAddress")), "{names:?}");
+    }
 
     #[tokio::test]
     async fn a_list_that_is_put_off_is_asked_for_again_for_as_long_as_there_is_time() {
