@@ -3,8 +3,9 @@
 //! while it is held.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use bytes::Bytes;
 use serde_json::Value;
 use tokio::sync::watch;
 
@@ -33,6 +34,38 @@ pub(crate) struct Change {
     pub(crate) after: Option<Arc<Value>>,
     /// The deleted object with the revision of its deletion.
     pub(crate) last: Option<Arc<Value>>,
+    /// What watches have said of it.
+    pub(crate) lines: Lines,
+}
+
+/// Lines of watches about one change, by event and `apiVersion`: what one watch has put into words, the others repeat.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Lines(Arc<Mutex<Vec<Line>>>);
+
+#[derive(Debug)]
+struct Line {
+    event: &'static str,
+    api_version: String,
+    text: Bytes,
+}
+
+impl Lines {
+    /// The line, if a watch has made it already.
+    pub(crate) fn find(&self, event: &str, api_version: &str) -> Option<Bytes> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = known.iter().find(|line| line.event == event && line.api_version == api_version);
+        known.map(|line| line.text.clone())
+    }
+
+    /// Keeps a line for other watches.
+    pub(crate) fn keep(&self, event: &'static str, api_version: String, text: Bytes) {
+        let line = Line { event, api_version, text };
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+    }
+
+    fn forget(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
 }
 
 /// Why a commit did not happen.
@@ -46,7 +79,6 @@ pub(crate) enum Stale {
 #[derive(Debug)]
 pub(crate) struct Store {
     state: Mutex<State>,
-    revision: watch::Sender<u64>,
     history: usize,
 }
 
@@ -60,16 +92,23 @@ struct State {
 struct Shelf {
     objects: BTreeMap<Key, Stored>,
     changes: VecDeque<Change>,
-    /// Revision of the newest change that is no longer kept.
+    /// Revision of the newest change that is no longer kept, or a later one.
     forgotten: u64,
+    /// Revision of the newest change.
+    newest: u64,
+    /// Tells of every change.
+    news: watch::Sender<u64>,
 }
+
+/// For so many changes of a kind the lines of watches are kept: whoever is further behind makes its own.
+const LINES_KEPT: usize = 256;
 
 impl Store {
     /// An empty store that keeps this many changes per kind.
     pub(crate) fn new(history: usize) -> Self {
         // Revision 1 is the empty cluster: "0" has a meaning of its own in requests.
         let state = State { revision: 1, kinds: HashMap::new() };
-        Self { state: Mutex::new(state), revision: watch::Sender::new(1), history }
+        Self { state: Mutex::new(state), history }
     }
 
     /// Writes `after` (or deletes, with `None`) if the object's revision is still `expected`
@@ -94,7 +133,8 @@ impl Store {
                 metadata_mut(&mut object).insert("resourceVersion".into(), revision.to_string().into());
                 let object = Arc::new(object);
                 shelf.objects.insert(key.clone(), Stored { revision, object: Arc::clone(&object) });
-                let change = Change { revision, before, after: Some(Arc::clone(&object)), last: None };
+                let after = Some(Arc::clone(&object));
+                let change = Change { revision, before, after, last: None, lines: Lines::default() };
                 (object, change)
             }
             None => {
@@ -103,8 +143,13 @@ impl Store {
                 let mut last = (*before).clone();
                 metadata_mut(&mut last).insert("resourceVersion".into(), revision.to_string().into());
                 let last = Arc::new(last);
-                let change =
-                    Change { revision, before: Some(before), after: None, last: Some(Arc::clone(&last)) };
+                let change = Change {
+                    revision,
+                    before: Some(before),
+                    after: None,
+                    last: Some(Arc::clone(&last)),
+                    lines: Lines::default(),
+                };
                 (last, change)
             }
         };
@@ -114,9 +159,15 @@ impl Store {
                 shelf.forgotten = old.revision;
             }
         }
+        let behind = shelf.changes.len().checked_sub(LINES_KEPT);
+        if let Some(change) = behind.and_then(|behind| shelf.changes.get(behind)) {
+            change.lines.forget();
+        }
+        shelf.newest = revision;
+        let news = shelf.news.clone();
         state.revision = revision;
         drop(state);
-        self.revision.send_replace(revision);
+        news.send_replace(revision);
         Ok(written)
     }
 
@@ -140,14 +191,17 @@ impl Store {
             let shelf = state.kinds.entry((*kind).to_owned()).or_default();
             shelf.changes.clear();
             shelf.forgotten = now;
+            // As if there had been a change that nobody remembers.
+            shelf.newest = now;
+            shelf.news.send_replace(now);
         }
-        drop(state);
-        self.revision.send_replace(now);
     }
 
     /// Wakes all watches, though nothing was stored.
     pub(crate) fn wake(&self) {
-        self.revision.send_modify(|_| {});
+        for shelf in self.lock().kinds.values() {
+            shelf.news.send_modify(|_| {});
+        }
     }
 
     /// The object, if there is one.
@@ -175,10 +229,20 @@ impl Store {
     /// Changes of a kind after `revision` with the revision they lead to; `None` when some of them are
     /// no longer kept.
     pub(crate) fn changes_since(&self, kind: &str, revision: u64) -> Option<(u64, Vec<Change>)> {
+        self.changes(kind, revision, false)
+    }
+
+    /// As [`Store::changes_since`], for a watch that was told of every change up to `revision`: that history is
+    /// forgotten is none of its concern as long as it has missed nothing.
+    pub(crate) fn news_since(&self, kind: &str, revision: u64) -> Option<(u64, Vec<Change>)> {
+        self.changes(kind, revision, true)
+    }
+
+    fn changes(&self, kind: &str, revision: u64, told: bool) -> Option<(u64, Vec<Change>)> {
         let state = self.lock();
         let now = state.revision;
         let Some(shelf) = state.kinds.get(kind) else { return Some((now, Vec::new())) };
-        if revision < shelf.forgotten {
+        if revision < shelf.forgotten && !(told && revision >= shelf.newest) {
             return None;
         }
         let start = shelf.changes.partition_point(|change| change.revision <= revision);
@@ -190,9 +254,9 @@ impl Store {
         self.lock().revision
     }
 
-    /// Tells of every new revision.
-    pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
-        self.revision.subscribe()
+    /// Tells of every change of a kind.
+    pub(crate) fn subscribe(&self, kind: &str) -> watch::Receiver<u64> {
+        self.lock().kinds.entry(kind.to_owned()).or_default().news.subscribe()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -224,6 +288,35 @@ mod tests {
         assert_eq!(store.commit("nodes", &key, None, Some(object.clone())), Err(Stale::Changed));
         assert_eq!(store.commit("nodes", &key, Some(1), Some(object)), Err(Stale::Changed));
         assert_eq!(store.revision(), 2);
+    }
+
+    #[test]
+    fn a_watch_that_missed_nothing_goes_on_over_a_compaction_and_one_that_comes_back_does_not() {
+        let store = Store::new(10);
+        let (key, object) = named("a");
+        store.commit("nodes", &key, None, Some(object.clone())).expect("creates");
+        store.commit("pods", &key, None, Some(object)).expect("creates");
+        store.compact();
+        // Of the change of another kind it was not told.
+        assert!(store.news_since("nodes", 2).is_some());
+        assert!(store.changes_since("nodes", 2).is_none());
+        assert!(store.news_since("nodes", 1).is_none());
+        store.expire(&BTreeSet::from(["nodes"]));
+        assert!(store.news_since("nodes", 2).is_none());
+    }
+
+    #[tokio::test]
+    async fn only_changes_of_its_own_kind_wake_a_watch() {
+        let store = Store::new(10);
+        let mut nodes = store.subscribe("nodes");
+        let (key, object) = named("a");
+        store.commit("pods", &key, None, Some(object.clone())).expect("creates");
+        assert!(!nodes.has_changed().expect("open"));
+        store.commit("nodes", &key, None, Some(object)).expect("creates");
+        assert!(nodes.has_changed().expect("open"));
+        nodes.mark_unchanged();
+        store.wake();
+        assert!(nodes.has_changed().expect("open"));
     }
 
     #[test]

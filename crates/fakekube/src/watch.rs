@@ -19,7 +19,7 @@ use crate::object;
 use crate::request::{Request, Target};
 use crate::respond::{self, Answer, Form, accepted_form};
 use crate::selector::Selector;
-use crate::store::Change;
+use crate::store::{Change, Lines};
 use crate::verbs::form;
 use crate::verbs::read::{parse_revision, partial};
 use crate::{random, table};
@@ -113,13 +113,13 @@ impl Watch {
     }
 
     async fn stream(&mut self) -> std::result::Result<(), Gone> {
-        let mut news = self.cluster.store.subscribe();
+        let mut news = self.cluster.store.subscribe(&self.resource.storage);
         if self.replay {
             let (revision, objects) =
                 self.cluster.store.list(&self.resource.storage, self.namespace.as_deref());
             for stored in objects {
                 if self.selector.matches(&stored.object) {
-                    self.send("ADDED", &stored.object).await?;
+                    self.send("ADDED", &stored.object, None).await?;
                 }
             }
             self.revision = revision;
@@ -130,14 +130,21 @@ impl Watch {
             self.revision = self.cluster.store.revision();
         }
         let mut next_bookmark = Instant::now() + BOOKMARK;
+        // Where the client came from may be forgotten; from there on it is told of everything.
+        let mut told = false;
         loop {
             news.mark_unchanged();
-            let Some((now, changes)) =
-                self.cluster.store.changes_since(&self.resource.storage, self.revision)
-            else {
+            let (store, storage) = (&self.cluster.store, &self.resource.storage);
+            let found = if told {
+                store.news_since(storage, self.revision)
+            } else {
+                store.changes_since(storage, self.revision)
+            };
+            told = true;
+            let Some((now, changes)) = found else {
                 let (asked, now) = (self.revision, self.cluster.store.revision());
                 let error = ApiError::expired(format!("too old resource version: {asked} ({now})"));
-                return self.line("ERROR", &error.to_status()).await;
+                return self.line("ERROR", error.to_status()).await;
             };
             for change in &changes {
                 self.change(change).await?;
@@ -148,6 +155,10 @@ impl Watch {
                 // The kind is gone, and so is what could be told of it.
                 return Ok(());
             }
+            if self.bookmarks && next_bookmark <= Instant::now() {
+                self.bookmark(false).await?;
+                next_bookmark = Instant::now() + BOOKMARK;
+            }
             tokio::select! {
                 // The sender lives in the cluster, which this watch keeps alive.
                 _ = news.changed() => {}
@@ -155,10 +166,8 @@ impl Watch {
                 () = self.cluster.stop.cancelled() => return Ok(()),
                 () = self.open.cancelled() => return Ok(()),
                 () = tokio::time::sleep_until(self.deadline) => return Ok(()),
-                () = tokio::time::sleep_until(next_bookmark), if self.bookmarks => {
-                    self.bookmark(false).await?;
-                    next_bookmark = Instant::now() + BOOKMARK;
-                }
+                // Once more around, so that it marks the newest revision.
+                () = tokio::time::sleep_until(next_bookmark), if self.bookmarks => {}
             }
         }
     }
@@ -172,8 +181,8 @@ impl Watch {
         let before = change.before.as_ref().is_some_and(in_view);
         let after = change.after.as_ref().filter(|object| in_view(object));
         match (before, after) {
-            (false, Some(object)) => self.send("ADDED", object).await,
-            (true, Some(object)) => self.send("MODIFIED", object).await,
+            (false, Some(object)) => self.send("ADDED", object, Some(&change.lines)).await,
+            (true, Some(object)) => self.send("MODIFIED", object, Some(&change.lines)).await,
             (true, None) => {
                 let last = match (&change.last, &change.before) {
                     (Some(last), _) => Arc::clone(last),
@@ -186,18 +195,28 @@ impl Watch {
                     }
                     (None, None) => return Ok(()),
                 };
-                self.send("DELETED", &last).await
+                self.send("DELETED", &last, Some(&change.lines)).await
             }
             (false, None) => Ok(()),
         }
     }
 
-    async fn send(&self, event: &str, object: &Value) -> std::result::Result<(), Gone> {
+    async fn send(
+        &self,
+        event: &'static str,
+        object: &Value,
+        lines: Option<&Lines>,
+    ) -> std::result::Result<(), Gone> {
+        let lines = lines.filter(|_| self.form == Form::Plain);
+        let version = self.resource.api_version();
+        if let Some(line) = lines.and_then(|lines| lines.find(event, &version)) {
+            return self.say(line).await;
+        }
         let object = match form::shown(&self.cluster, &self.resource, object).await {
             Ok(object) => object,
             Err(error) => {
                 // It cannot be told what happened: whoever watches starts anew.
-                self.line("ERROR", &error.to_status()).await?;
+                self.line("ERROR", error.to_status()).await?;
                 return Err(Gone);
             }
         };
@@ -209,7 +228,11 @@ impl Watch {
             }
             Form::Metadata | Form::MetadataList => partial(object),
         };
-        self.line(event, &object).await
+        let line = line_of(event, object);
+        if let Some(lines) = lines {
+            lines.keep(event, version, line.clone());
+        }
+        self.say(line).await
     }
 
     async fn bookmark(&self, initial_end: bool) -> std::result::Result<(), Gone> {
@@ -225,18 +248,26 @@ impl Watch {
             Form::Table => table::bookmark(&self.resource, object),
             Form::Metadata | Form::MetadataList => partial(object),
         };
-        self.line("BOOKMARK", &object).await
+        self.line("BOOKMARK", object).await
     }
 
-    async fn line(&self, event: &str, object: &Value) -> std::result::Result<(), Gone> {
-        let mut line = json!({ "type": event, "object": object }).to_string();
-        line.push('\n');
+    async fn line(&self, event: &str, object: Value) -> std::result::Result<(), Gone> {
+        self.say(line_of(event, object)).await
+    }
+
+    async fn say(&self, line: Bytes) -> std::result::Result<(), Gone> {
         // Lines wait for a slow client here; a client that does not read holds up nobody else.
         tokio::select! {
-            sent = self.lines.send(line.into()) => sent.map_err(|_| Gone),
+            sent = self.lines.send(line) => sent.map_err(|_| Gone),
             () = self.cluster.stop.cancelled() => Err(Gone),
             () = self.open.cancelled() => Err(Gone),
             () = tokio::time::sleep_until(self.deadline) => Err(Gone),
         }
     }
+}
+
+fn line_of(event: &str, object: Value) -> Bytes {
+    let mut line = json!({ "type": event, "object": object }).to_string();
+    line.push('\n');
+    line.into()
 }
