@@ -6,6 +6,7 @@
 //! daemon: could not go on), 2 could not run.
 
 mod manifests;
+mod sim;
 
 use std::io::Write as _;
 use std::path::Path;
@@ -33,6 +34,7 @@ Examples:
   ferrolb lab exec client -- curl 192.168.10.200     run a command on one of its hosts
   ferrolb manifests | kubectl apply -f -             install everything
   ferrolb crds | kubectl apply -f -                  install the custom resource definitions alone
+  ferrolb sim controller                             try to make the controller break its rules
   ferrolb controller --help                          the controller's flags, which are MetalLB's
   ferrolb speaker --help                             the speaker's
 
@@ -59,6 +61,9 @@ enum Command {
     /// The bench: a small cluster and its network, on one Linux machine.
     #[command(subcommand)]
     Lab(lab::Command),
+    /// Failure studies in simulated time.
+    #[command(subcommand)]
+    Sim(sim::Command),
     /// Print the version.
     #[command(after_help = "Examples:\n  ferrolb version\n  ferrolb version -o json")]
     Version {
@@ -109,6 +114,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Crds { output } => print(&crds(output)?)?,
         Command::Manifests(args) => print(&manifests::text(&args)?)?,
         Command::Lab(command) => return lab::run(command),
+        Command::Sim(command) => return sim::run(&command),
         Command::Hidden(command) => return lab::run_hidden(command),
         Command::Version { output } => print(&version(output)?)?,
     }
