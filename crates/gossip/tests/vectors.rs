@@ -221,8 +221,8 @@ fn check_stream(file: &Value, vector: &Value, hexes: &Value, decoded: &Value, di
     let mut reader = if dialler { StreamReader::accepted() } else { StreamReader::dialled() };
     let message = reader.push(&codec, &bytes).unwrap().unwrap_or_else(|| panic!("{context}: not whole"));
     assert_same(innermost, &described_on_stream(&message), context);
-    if vector["decoded"]["encryption"]["version"] == 0 || context.contains("serf") {
-        // Nobody sends version 0 any more; serf's memberlist has other widths for lengths, and a table order of its own.
+    if vector["decoded"]["encryption"]["version"] == 0 || context.starts_with("serf") {
+        // Nobody sends version 0 any more; memberlist 0.2.2 writes lengths above 127 as unsigned.
         return;
     }
     assert_eq!(hex(&codec.stream(&message, dialler, &nonce(&bytes, true))), hex(&bytes), "{context}");

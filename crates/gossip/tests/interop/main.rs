@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One cluster of ours and of hashicorp/memberlist 0.5.1 itself, the version within MetalLB v0.16.1, encrypted, over
-//! loopback addresses: join, kill, restart, leave, reading, metadata, partition and heal, in both directions.
+//! One cluster of ours and of hashicorp/memberlist 0.5.1 itself, the version within MetalLB v0.16.1, or of serf's agents,
+//! encrypted, over loopback addresses: join, kill, restart, leave, reading, metadata, partition and heal, in both directions.
 //!
 //! Needs a Go toolchain (1.20 or newer) that has or can get the module, whose sums are pinned; skipped loudly without.
 
 // The engine has no sockets, clock or threads; whoever tests it against a stranger needs them.
 #![allow(clippy::unwrap_used, clippy::disallowed_types, clippy::disallowed_methods)]
 
+mod serf;
 mod shell;
 
 use std::collections::BTreeSet;
