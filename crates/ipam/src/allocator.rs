@@ -244,7 +244,12 @@ impl Allocator {
             self.listed_by.entry(ip).or_default().insert(service.clone());
             if !self.tenants.contains_key(&ip) {
                 let (keys, ports) = self.terms(service, ip);
+                let freed = before.contains(&ip).then(|| self.changes.freed.clone());
                 self.enter(service, &keys, &ports, ip);
+                // That it is on the address again is no news: two who wait would wake each other for ever.
+                if let Some(freed) = freed {
+                    self.changes.freed = freed;
+                }
             }
         }
         if !leaving.is_empty() {

@@ -79,6 +79,19 @@ fn two_who_share_may_both_be_in_doubt_and_get_their_address_again() {
 }
 
 #[test]
+fn deciding_one_that_waits_is_no_news_to_others_that_do() {
+    let mut allocator = allocator(vec![pool("p", &["1.2.3.0/32"]), pool("q", &["4.5.6.0/32"])]);
+    let waits = |name: &str, port: u16| wants(sharing(claim(name), "k", "", port), &["9.9.9.9"]);
+    allocator.reserve(&waits("a", 80), vec![ip("1.2.3.0")]);
+    allocator.reserve(&waits("b", 81), vec![ip("4.5.6.0")]);
+    allocator.take_changes();
+    for claim in [waits("a", 80), waits("b", 81)] {
+        assert!(decide(&mut allocator, &claim).contains("is not allowed in config"));
+        assert_eq!(allocator.take_changes().freed.into_iter().collect::<Vec<_>>(), []);
+    }
+}
+
+#[test]
 fn a_shared_address_is_joined_only_when_whoever_had_to_go_lists_it_no_more() {
     let mut allocator = allocator(vec![pool("p", &["1.2.3.0/31"])]);
     let share = |name: &str, key: &str, port: u16| sharing(claim(name), key, "", port);
