@@ -94,15 +94,19 @@ impl Core {
         entry.writing = false;
         entry.again = false;
         entry.intent = None;
+        if !entry.ours {
+            // Another class by now: what it lists concerns nobody here.
+            allocator.release(key);
+            self.note_changes();
+            return;
+        }
         let holds = !entry.claim.held.is_empty() && allocator.adopt(&entry.claim);
         allocator.hold_back(key, &entry.claim.held);
         // What nobody heard of being taken is no news when it is free again.
         for pool in allocator.take_changes().counters {
             self.pools.changed(pool);
         }
-        if entry.ours {
-            self.queue.ready.insert(Rank::new(holds, entry.created, key.clone()));
-        }
+        self.queue.ready.insert(Rank::new(holds, entry.created, key.clone()));
     }
 
     /// Sends the events, and writes the lines, of a decision.

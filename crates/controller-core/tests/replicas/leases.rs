@@ -88,6 +88,26 @@ fn what_was_decided_upon_former_pools_is_not_sent() {
 }
 
 #[test]
+fn a_decision_for_a_service_that_went_to_another_class_leaves_nothing_behind() {
+    let mut bench = two();
+    bench.service(json!({ "name": "a" }));
+    bench.run_for(SECOND);
+    bench.lease_fate = Box::new(|_, request| {
+        matches!(request, LeaseRequest::Replace(_)).then(|| WriteError::no_answer("away"))
+    });
+    bench.service(json!({ "name": "a", "loadBalancerIP": "1.2.3.5" }));
+    bench.run_for(Duration::from_millis(100));
+    bench.service(json!({ "name": "a", "loadBalancerClass": "x" }));
+    bench.run_for(Duration::from_millis(100));
+    bench.lease_fate = Box::new(|_, _| None);
+    bench.run_for(10 * SECOND);
+    assert_eq!(bench.replicas[0].counters["p"], 0);
+    bench.service(json!({ "name": "b" }));
+    bench.run_for(SECOND);
+    assert_eq!(bench.ips("b"), "1.2.3.0", "what another controller lists is no matter of ours");
+}
+
+#[test]
 fn a_dead_leader_is_replaced_within_five_seconds_whenever_it_dies() {
     for millis in (0..1000).step_by(90) {
         let mut bench = two();
