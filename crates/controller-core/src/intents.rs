@@ -130,12 +130,11 @@ impl Ledger {
         doubtful.flat_map(|open| open.intent.addresses.iter().copied()).collect()
     }
 
-    /// The Services for which [`Ledger::doubtful`] has something to say, with their uids.
-    pub(crate) fn in_doubt(&self) -> impl Iterator<Item = (&ServiceKey, &str)> {
-        let doubtful = |open: &&Open| open.doubtful && !open.intent.addresses.is_empty();
-        self.open.iter().filter_map(move |(uid, list)| {
-            let open = list.iter().find(doubtful)?;
-            Some((&open.service, uid.as_str()))
+    /// Every Service that may come to list addresses because of a write, awaited or not; with its uid and those.
+    pub(crate) fn expected(&self) -> impl Iterator<Item = (&ServiceKey, &str, Vec<IpAddr>)> {
+        self.open.iter().filter_map(|(uid, list)| {
+            let addresses = list.iter().flat_map(|open| open.intent.addresses.iter().copied());
+            Some((&list.first()?.service, uid.as_str(), addresses.collect()))
         })
     }
 
@@ -220,7 +219,7 @@ mod tests {
         ledger.end(&first, End::Nothing);
         assert_eq!(ledger.doubtful("u"), first.addresses);
         ledger.seen("u", "1");
-        assert_eq!(ledger.in_doubt().count(), 1);
+        assert_eq!(ledger.expected().count(), 1);
         ledger.seen("u", "2");
         assert_eq!((ledger.intents().count(), ledger.size()), (0, 0));
         ledger.begin(&service(), first.clone());

@@ -111,9 +111,13 @@ impl Core {
                 self.queue.ready.insert(rank);
             }
         }
-        for (key, uid) in self.ledger.in_doubt() {
-            if let Some(entry) = self.services.get(key) {
-                allocator.reserve(&entry.claim, self.ledger.doubtful(uid));
+        // Also what is under way, which the new pools may not admit: it is stored all the same.
+        for (key, uid, addresses) in self.ledger.expected() {
+            if let Some(entry) = self.services.get(key)
+                && entry.ours
+                && entry.object.metadata.uid.as_deref().unwrap_or_default() == uid
+            {
+                allocator.reserve(&entry.claim, addresses);
             }
         }
         // Everybody is decided now, so nobody needs to be woken.

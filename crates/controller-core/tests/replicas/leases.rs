@@ -88,6 +88,27 @@ fn what_was_decided_upon_former_pools_is_not_sent() {
 }
 
 #[test]
+fn what_is_under_way_keeps_its_address_though_new_pools_do_not_admit_it() {
+    let mut bench = two();
+    bench.api.pool(json!({ "name": "p", "addresses": ["1.2.3.0/32"] }));
+    bench.run_for(SECOND);
+    bench.replicas[0].slow = true;
+    bench.service(json!({ "name": "a" }));
+    bench.run_for(Duration::from_millis(100));
+    assert_eq!(bench.late.len(), 1);
+    let selectors = json!([{ "matchLabels": { "app": "b" } }]);
+    let allocation = json!({ "serviceSelectors": selectors });
+    bench.api.pool(json!({ "name": "p", "addresses": ["1.2.3.0/32"], "serviceAllocation": allocation }));
+    bench.service(json!({ "name": "b", "labels": { "app": "b" } }));
+    bench.run_for(Duration::from_millis(100));
+    assert_eq!(bench.late.len(), 1, "nobody else is given the address");
+    bench.replicas[0].slow = false;
+    assert!(bench.arrive().iter().all(Result::is_ok));
+    bench.run_for(10 * SECOND);
+    assert_eq!((bench.ips("a").as_str(), bench.ips("b").as_str()), ("", "1.2.3.0"));
+}
+
+#[test]
 fn a_decision_for_a_service_that_went_to_another_class_leaves_nothing_behind() {
     let mut bench = two();
     bench.service(json!({ "name": "a" }));
