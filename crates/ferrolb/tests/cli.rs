@@ -86,12 +86,8 @@ fn what_a_daemon_cannot_start_with_is_named_and_ends_with_one() {
     let bad_config = [("KUBECONFIG", "/nowhere/config")];
     for (daemon, args, env, text) in [
         ("controller", &["--log-level=loud"][..], &[][..], "failed to parse log level: loud"),
-        (
-            "controller",
-            &["--webhook-mode=onlywebhook"],
-            &[],
-            "--webhook-mode=onlywebhook is not supported yet",
-        ),
+        ("controller", &["--webhook-mode=maybe"], &[], "invalid webhookmode value: --webhook-mode=maybe"),
+        ("controller", &[], &[("FERROLB_LEVEL", "C")], "FERROLB_LEVEL"),
         ("controller", &[], &bad_config, "kubeconfig /nowhere/config (KUBECONFIG): cannot be read"),
         (
             "controller",
