@@ -274,7 +274,10 @@ mod tests {
             })
         );
         let back = converted("v1beta1", "v1beta2", &old);
-        assert_eq!(back["nodeSelectors"], new["nodeSelectors"], "what the way there added goes on the way back");
+        assert_eq!(
+            back["nodeSelectors"], new["nodeSelectors"],
+            "what the way there added goes on the way back"
+        );
         serde_json::from_value::<bgppeer_v1beta1::BGPPeerSpec>(old).unwrap();
     }
 
