@@ -158,6 +158,10 @@ impl Core {
             }
         }
         by_age.sort();
+        // What their statuses listed before must not keep one of them off what another one lists no more.
+        for key in by_age.iter().map(|(_, key)| key).chain(&later) {
+            allocator.hold_back(key, &[]);
+        }
         let mut ranks = Vec::new();
         for (created, key) in by_age {
             let Some(entry) = self.services.get(&key) else { continue };
@@ -237,6 +241,7 @@ impl Core {
         let Some(allocator) = &mut self.allocator else { return };
         let changes = allocator.take_changes();
         self.queue.waiting.alert(changes.freed);
+        self.queue.changed.extend(changes.regained);
         for pool in changes.counters {
             self.pools.changed(pool);
         }

@@ -65,6 +65,8 @@ pub struct Changes {
     /// Where something became free: an address, a port of a shared one, a sharing key. Of the unused addresses of
     /// a pool only the first is told; who waited for one, in vain, although there was one is not helped by another.
     pub freed: BTreeSet<Spot>,
+    /// Services for which an address is reserved that somebody else stood in the way of, and does no more.
+    pub regained: BTreeSet<ServiceKey>,
     /// Pools whose counters changed.
     pub counters: BTreeSet<PoolName>,
 }
@@ -264,6 +266,8 @@ impl Allocator {
 
     /// Notes for those who wait that there is one less who lists the address.
     fn tell_unlisted(&mut self, ip: IpAddr) {
+        let reserved_for = self.reserved_for.get(&ip).into_iter().flatten();
+        self.changes.regained.extend(reserved_for.cloned());
         if self.listed_by.get(&ip).into_iter().flatten().any(|service| !self.is_reserved_for(service, ip)) {
             return;
         }
@@ -296,6 +300,10 @@ impl Allocator {
 
     fn is_reserved_for(&self, service: &ServiceKey, ip: IpAddr) -> bool {
         self.reserved.get(service).is_some_and(|reservation| reservation.ips.contains(&ip))
+    }
+
+    fn holds(&self, service: &ServiceKey, ip: IpAddr) -> bool {
+        self.allocations.get(service).is_some_and(|allocation| allocation.ips.contains(&ip))
     }
 
     fn is_on(&self, service: &ServiceKey, ip: IpAddr) -> bool {
@@ -335,9 +343,9 @@ impl Allocator {
     /// Undoes [`Allocator::hold_back`] while the Service itself is decided anew; what was held back. Nobody is told
     /// that something became free.
     pub(crate) fn let_go(&mut self, service: &ServiceKey) -> Vec<IpAddr> {
-        let freed = std::mem::take(&mut self.changes.freed);
+        let (freed, regained) = (self.changes.freed.clone(), self.changes.regained.clone());
         let before = self.stand_down(service);
-        self.changes.freed = freed;
+        (self.changes.freed, self.changes.regained) = (freed, regained);
         before
     }
 
@@ -464,11 +472,13 @@ impl Allocator {
     /// Whether the Service may be on the address, given who else is.
     fn check(&self, claim: &Claim, ip: IpAddr) -> Result<(), Refusal> {
         let Some(tenants) = self.tenants.get(&ip) else { return Ok(()) };
-        let mut users = tenants.services.iter().filter(|service| **service != claim.service).peekable();
+        // Who lists it has only those before it who hold it, not those who list it too and have to go.
+        let listed = claim.held.contains(&Some(ip));
+        let counts = |service: &ServiceKey| *service != claim.service && (!listed || self.holds(service, ip));
+        let mut users = tenants.services.iter().filter(|service| counts(service)).peekable();
         if users.peek().is_none() {
             return Ok(());
         }
-        let listed = claim.held.contains(&Some(ip));
         if let Some(services) = self.reserved_for.get(&ip).filter(|_| !listed) {
             let others = || services.iter().filter(|service| **service != claim.service);
             for reservation in others().filter_map(|service| self.reserved.get(service)) {
@@ -495,7 +505,7 @@ impl Allocator {
         if !claim.keys.share_with(&tenants.keys) {
             return Err(Refusal::InUse { service: claim.service.clone(), users: users.cloned().collect() });
         }
-        match claim.ports.iter().find(|port| tenants.ports.get(port).is_some_and(|s| *s != claim.service)) {
+        match claim.ports.iter().find(|port| tenants.ports.get(port).is_some_and(counts)) {
             Some(&port) => Err(Refusal::PortInUse { port, ip }),
             None => Ok(()),
         }
@@ -510,14 +520,24 @@ impl Allocator {
         let tenants = self.tenants.entry(ip).or_default();
         let first = tenants.services.is_empty();
         tenants.services.insert(service.clone());
-        tenants.keys.clone_from(keys);
+        let former = std::mem::replace(&mut tenants.keys, keys.clone());
         for &port in ports {
             tenants.ports.insert(port, service.clone());
         }
         let Some(place) = self.space.locate(ip) else { return };
         let family = IpFamily::of(ip);
         if let Some(ordinal) = place.ordinal
-            && first
+            && !first
+            && former != *keys
+            && let Some(addresses) = self.joinable.get_mut(&former)
+        {
+            addresses.remove(&(place.pool, family, ordinal));
+            if addresses.is_empty() {
+                self.joinable.remove(&former);
+            }
+        }
+        if let Some(ordinal) = place.ordinal
+            && (first || former != *keys)
             && !keys.sharing.is_empty()
         {
             self.joinable.entry(keys.clone()).or_default().insert((place.pool, family, ordinal), ip);
@@ -592,6 +612,9 @@ impl Allocator {
         if let Some(heir) = heir {
             let (keys, ports) = self.terms(&heir, ip);
             self.enter(&heir, &keys, &ports, ip);
+            if self.is_reserved_for(&heir, ip) {
+                self.changes.regained.insert(heir);
+            }
         } else if had_unused {
             self.changes.freed.insert(Spot(Place::Address(ip)));
         } else {

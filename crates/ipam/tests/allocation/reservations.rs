@@ -79,6 +79,33 @@ fn two_who_share_may_both_be_in_doubt_and_get_their_address_again() {
 }
 
 #[test]
+fn who_lists_an_address_keeps_it_though_somebody_lists_it_who_has_to_go() {
+    let mut allocator = allocator(vec![pool("p", &["1.2.3.0/31"])]);
+    let share = |name: &str, port: u16| sharing(claim(name), "k", "", port);
+    // A stranger wrote three addresses into a status, one of which is another's, whom nobody has decided yet.
+    let three = [Some(ip("1.2.3.0")), Some(ip("1.2.3.1")), Some(ip("9.9.9.9"))];
+    allocator.hold_back(&claim("b").service, &three);
+    let listing = holding(share("a", 80), &[ip("1.2.3.0")]);
+    assert_eq!(decide(&mut allocator, &listing), "1.2.3.0");
+    // With the key, others may join once the stranger's list is gone.
+    assert_eq!(decide(&mut allocator, &share("c", 81)), "no available IPs");
+    allocator.hold_back(&claim("b").service, &[]);
+    assert_eq!(decide(&mut allocator, &share("c", 81)), "1.2.3.0");
+}
+
+#[test]
+fn for_whom_an_address_is_reserved_hears_when_nobody_stands_in_the_way_any_more() {
+    let mut allocator = allocator(vec![pool("p", &["1.2.3.0/32"])]);
+    allocator.reserve(&claim("a"), vec![ip("1.2.3.0")]);
+    allocator.hold_back(&claim("stranger").service, &[Some(ip("1.2.3.0"))]);
+    assert_eq!(decide(&mut allocator, &claim("a")), "no available IPs");
+    allocator.take_changes();
+    allocator.hold_back(&claim("stranger").service, &[]);
+    assert!(allocator.take_changes().regained.contains(&claim("a").service));
+    assert_eq!(decide(&mut allocator, &claim("a")), "1.2.3.0");
+}
+
+#[test]
 fn deciding_one_that_waits_is_no_news_to_others_that_do() {
     let mut allocator = allocator(vec![pool("p", &["1.2.3.0/32"]), pool("q", &["4.5.6.0/32"])]);
     let waits = |name: &str, port: u16| wants(sharing(claim(name), "k", "", port), &["9.9.9.9"]);

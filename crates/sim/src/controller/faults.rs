@@ -63,8 +63,7 @@ impl World {
         self.vacant_until = self.now + 400;
         self.succession = None;
         let heir = self.processes.iter().any(|other| !other.asleep && !other.leaves && !other.leads);
-        let troubled = |what: &Happening| matches!(what, Happening::Lease { fate: Some(_), .. });
-        lingers |= self.ahead.values().any(troubled);
+        lingers |= self.now < self.lease_trouble_until;
         if process.leads && heir && !lingers && self.now >= self.outage_until && self.lease_fates.is_empty() {
             let due = self.now + TAKEOVER;
             self.succession = Some(due);

@@ -71,7 +71,7 @@ fn survives(world: &mut World, mind: &Mind, before: &Version, lost: &[IpAddr], h
     let former = mind.before.as_ref().and_then(|config| facts.fault(&facts.listed, config));
     let fault = match facts.fault(&facts.listed, &mind.config).or(former) {
         Some(fault) if fault != Fault::Half => Some(fault),
-        half => contended(mind, before).then_some(Fault::Contended).or(half),
+        half => contended(world, mind, before).then_some(Fault::Contended).or(half),
     };
     let Some(fault) = fault else {
         let what = format!(
@@ -101,18 +101,21 @@ fn survives(world: &mut World, mind: &Mind, before: &Version, lost: &[IpAddr], h
 }
 
 /// Whether another Service lists, or is being given, an address that this one lists, and the two may not share it.
-fn contended(mind: &Mind, own: &Version) -> bool {
+fn contended(world: &World, mind: &Mind, own: &Version) -> bool {
+    let apart = |version: &Rc<Version>| !own.facts.may_share(&version.facts);
+    let lists = |version: &Rc<Version>| {
+        version.facts.is_ours() && own.facts.ips().any(|ip| version.facts.lists(ip)) && apart(version)
+    };
     (0..SERVICES).filter(|slot| *slot != own.slot).any(|slot| {
         let seen = mind.knows.seen[slot].as_ref().filter(|version| version.facts.is_ours());
-        let listed = seen.is_some_and(|version| {
-            own.facts.ips().any(|ip| version.facts.lists(ip)) && !own.facts.may_share(&version.facts)
-        });
         let given = mind.knows.wrote[slot].as_ref().is_some_and(|wrote| {
-            let apart = |version: &Rc<Version>| !own.facts.may_share(&version.facts);
             own.facts.ips().any(|ip| wrote.ips.contains(&ip))
                 && (apart(&wrote.upon) || seen.is_none_or(apart))
         });
-        listed || given
+        // Where decisions wait for the Lease, this one was made at any time since its version was learnt.
+        let since = mind.knows.learnt[own.slot][slot];
+        let mut lately = world.api.history[slot].iter().rev().take_while(|version| version.number >= since);
+        seen.is_some_and(lists) || given || world.mode == Mode::Lease && lately.any(lists)
     })
 }
 
@@ -164,12 +167,12 @@ fn one_holder(world: &mut World, mind: &Mind, after: &Version, ip: IpAddr) -> Ve
             continue;
         }
         // What the sender knew of the other one when it decided. Where decisions wait for the Lease, that may have been
-        // at any time since it knew this version.
-        let wrote = mind.knows.wrote[after.slot].as_ref();
-        let known = wrote.and_then(|wrote| wrote.since.get(&ip)).map_or(0, |known| known[slot]);
+        // at any time since it learnt this version.
+        let since = mind.knows.wrote[after.slot].as_ref().and_then(|wrote| wrote.since.get(&ip));
+        let known = since.map_or(0, |known| known[slot]);
         let seen = match world.mode {
             Mode::Alone => known,
-            Mode::Lease => known.min(wrote.map_or(0, |wrote| wrote.upon.number)),
+            Mode::Lease => known.min(mind.knows.learnt[after.slot][slot]),
         };
         // Who put it there, and when?
         let listing: Vec<&Rc<Version>> = world.api.history[slot]

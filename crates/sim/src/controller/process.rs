@@ -121,6 +121,8 @@ pub(crate) struct Watch {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Knowledge {
     pub(crate) seen: [Option<Rc<Version>>; SERVICES],
+    /// Which versions of the others were known when the present one of each was learnt.
+    pub(crate) learnt: [[u64; SERVICES]; SERVICES],
     /// Its last write of each.
     pub(crate) wrote: [Option<Wrote>; SERVICES],
 }
@@ -135,10 +137,14 @@ pub(crate) struct Wrote {
 }
 
 impl Knowledge {
+    fn versions(&self) -> [u64; SERVICES] {
+        std::array::from_fn(|slot| self.seen[slot].as_ref().map_or(0, |version| version.number))
+    }
+
     /// Takes note of a write. A write that is repeated was decided before.
     pub(crate) fn write(&mut self, slot: usize, ips: &[IpAddr]) {
         let Some(upon) = self.seen[slot].clone() else { return };
-        let known = std::array::from_fn(|slot| self.seen[slot].as_ref().map_or(0, |version| version.number));
+        let known = self.versions();
         let former = self.wrote[slot].take();
         let since = |ip| {
             let before =
@@ -290,6 +296,7 @@ impl Process {
             self.gone.extend(known.as_ref().and_then(|known| known.object.metadata.uid.clone()));
         }
         *known = version;
+        self.knows.learnt[slot] = self.knows.versions();
     }
 
     /// Evaluates the configuration where the core does.

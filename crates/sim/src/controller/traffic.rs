@@ -130,6 +130,7 @@ impl World {
         };
         if let Some(fate) = fate {
             self.succession = None;
+            self.lease_trouble_until = self.now + 2 * PATIENCE;
             self.tell(|| format!("a request of controller {process} about the Lease meets {fate:?}"));
         }
         let turn = self.processes[which].asks_for_lease();

@@ -135,6 +135,8 @@ pub(crate) struct World {
     /// What the next requests about the Lease meet.
     pub(crate) lease_fates: VecDeque<Fate>,
     pub(crate) outage_until: u64,
+    /// Until when some process may not have got over a mishap with the Lease.
+    pub(crate) lease_trouble_until: u64,
     /// A leader died, and somebody has to lead by then.
     pub(crate) succession: Option<u64>,
     /// How many more writes of each status a stranger answers.
@@ -164,6 +166,7 @@ impl World {
             fates: VecDeque::new(),
             lease_fates: VecDeque::new(),
             outage_until: 0,
+            lease_trouble_until: 0,
             succession: None,
             contests: [0; SERVICES],
             disturbances: VecDeque::new(),
