@@ -148,7 +148,9 @@ async fn sockets(stage: &mut Stage<'_>) -> Seen {
     let mut told = BTreeSet::new();
     for daemon in daemons {
         let expected: &[&str] = match daemon.daemon {
-            Daemon::Controller => &["17472 on every address", "9120 on every address"],
+            Daemon::Controller => {
+                &["17472 on every address", "9120 on every address", "9443 on every address"]
+            }
             Daemon::Speaker => &["17472 on 127.0.0.1", "9120 on every address"],
         };
         eventually(SOON, async || {
