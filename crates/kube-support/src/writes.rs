@@ -2,7 +2,8 @@
 //! Sending the writes that a core asks for.
 //!
 //! Writes to one object go out one after the other, in order; different objects do not wait for each other,
-//! except that no more than [`IN_FLIGHT`] requests are open at once. A slow API server fills this queue and
+//! except that no more than [`IN_FLIGHT`] requests are open at once, and fewer at the beginning of a burst: each is a
+//! connection, and a new one costs both sides more than several writes. A slow API server fills this queue and
 //! nothing else: watches, decisions and the network go on.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -14,12 +15,19 @@ use futures::stream::FuturesUnordered;
 use http::Method;
 use kube::Client;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use crate::reach::Reach;
 use crate::request::{RequestError, send_json};
 
 /// Requests that may be open at once.
 pub const IN_FLIGHT: usize = 16;
+/// Requests that may be open at once at the beginning of a burst …
+const FIRST: usize = 2;
+/// … and the time after which one more may be, while something waits.
+const GROWTH: Duration = Duration::from_millis(5);
+/// After so long without a write connections are closed soon, and a burst begins anew.
+const REST: Duration = Duration::from_secs(60);
 /// How long one write may take before it counts as unanswered.
 const LIMIT: Duration = Duration::from_secs(15);
 
@@ -99,6 +107,42 @@ fn target(request: &ApiRequest) -> Option<Target> {
     Some((request.resource, request.namespace.clone(), name))
 }
 
+/// How many requests may be open at once.
+#[derive(Debug)]
+struct Room {
+    size: usize,
+    /// When there may be one more; `None` while nothing waits.
+    grows: Option<Instant>,
+    used: Instant,
+}
+
+impl Room {
+    fn new(now: Instant) -> Self {
+        Self { size: FIRST, grows: None, used: now }
+    }
+
+    /// How many may be open now, given that something arrived or ended.
+    fn now(&mut self, now: Instant) -> usize {
+        if now.saturating_duration_since(self.used) > REST {
+            self.size = FIRST;
+        }
+        self.used = now;
+        self.size
+    }
+
+    /// Takes note of whether something waits that there is no room for; gives the time at which there may be more.
+    fn waiting(&mut self, now: Instant, waits: bool) -> Option<Instant> {
+        self.grows = (waits && self.size < IN_FLIGHT).then(|| self.grows.unwrap_or(now + GROWTH));
+        self.grows
+    }
+
+    /// That time has come.
+    fn grow(&mut self) {
+        self.size = (self.size + 1).min(IN_FLIGHT);
+        self.grows = None;
+    }
+}
+
 async fn run<Id, D>(
     client: Client,
     reach: Reach,
@@ -112,8 +156,10 @@ async fn run<Id, D>(
     let mut open = FuturesUnordered::new();
     let mut listening = true;
     let mut complained = BTreeSet::new();
+    let mut room = Room::new(Instant::now());
     while listening || !open.is_empty() {
-        while open.len() < IN_FLIGHT
+        while !lines.ready.is_empty()
+            && open.len() < room.now(Instant::now())
             && let Some((id, request)) = lines.ready.pop_front()
         {
             let client = client.clone();
@@ -122,7 +168,9 @@ async fn run<Id, D>(
                 (id, request, result)
             });
         }
+        let more = room.waiting(Instant::now(), !lines.ready.is_empty());
         tokio::select! {
+            () = tokio::time::sleep_until(more.unwrap_or_else(Instant::now)), if more.is_some() => room.grow(),
             arrived = requests.recv(), if listening => match arrived {
                 Some((id, request)) => lines.add(id, request),
                 None => listening = false,
@@ -209,6 +257,26 @@ mod tests {
         assert_eq!(ready(&mut lines), [4]);
         lines.finished(target(&put("a")));
         assert!(lines.busy.is_empty());
+    }
+
+    #[test]
+    fn a_burst_opens_connections_one_by_one_and_a_later_one_uses_them() {
+        let start = Instant::now();
+        let mut room = Room::new(start);
+        assert_eq!(room.now(start), FIRST);
+        assert_eq!(room.waiting(start, false), None);
+        let due = room.waiting(start, true);
+        assert_eq!(due, Some(start + GROWTH));
+        assert_eq!(room.waiting(start + GROWTH / 2, true), due, "waiting on does not put it off");
+        room.grow();
+        assert_eq!(room.now(start + GROWTH), FIRST + 1);
+        for _ in 0..100 {
+            room.grow();
+        }
+        assert_eq!(room.now(start + GROWTH), IN_FLIGHT);
+        assert_eq!(room.waiting(start + GROWTH, true), None, "there is never more");
+        assert_eq!(room.now(start + REST), IN_FLIGHT);
+        assert_eq!(room.now(start + REST + REST + GROWTH), FIRST);
     }
 
     #[test]
