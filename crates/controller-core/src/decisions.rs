@@ -4,7 +4,7 @@
 use ferrolb_api::event::EventKind;
 use ferrolb_api::request::{ApiRequest, Resource, Verb, WriteResult};
 use ferrolb_api::{ALLOCATED_CONDITION, ANNOUNCED_CONDITION};
-use ferrolb_ipam::{Decision, Kind, Rank};
+use ferrolb_ipam::{Allocator, Decision, Kind, Rank};
 use ferrolb_net_types::ServiceKey;
 use k8s_openapi::api::core::v1::Service;
 
@@ -61,6 +61,11 @@ impl Core {
             // lists that.
             self.note_changes();
             self.take_back(key, told);
+            // What nobody heard of being taken is no news when it is free again.
+            let changes = self.allocator.as_mut().map(Allocator::take_changes).unwrap_or_default();
+            for pool in changes.counters {
+                self.pools.changed(pool);
+            }
             return;
         }
         self.effects.push_back(Effect::Reconciled { failed: decision.outcome.is_failure() });
@@ -85,7 +90,8 @@ impl Core {
         self.note_changes();
     }
 
-    /// Undoes a decision that nobody may hear of now; the Service stands where it stood.
+    /// Undoes a decision that nobody may hear of now; the Service stands where it stood. What that changes in the
+    /// allocator is not passed on yet.
     pub(crate) fn take_back(&mut self, key: &ServiceKey, told: Story) {
         let (Some(allocator), Some(entry)) = (&mut self.allocator, self.services.get_mut(key)) else {
             return;
@@ -97,15 +103,10 @@ impl Core {
         if !entry.ours {
             // Another class by now: what it lists concerns nobody here.
             allocator.release(key);
-            self.note_changes();
             return;
         }
         let holds = !entry.claim.held.is_empty() && allocator.adopt(&entry.claim);
         allocator.hold_back(key, &entry.claim.held);
-        // What nobody heard of being taken is no news when it is free again.
-        for pool in allocator.take_changes().counters {
-            self.pools.changed(pool);
-        }
         self.queue.ready.insert(Rank::new(holds, entry.created, key.clone()));
     }
 

@@ -102,6 +102,8 @@ impl Core {
         }
         if metadata.resource_version.as_deref().unwrap_or_default() != intent.version {
             self.take_back(&key, told);
+            // Others may have been refused for its sake.
+            self.note_changes();
             return;
         }
         self.announce(&key, telling);

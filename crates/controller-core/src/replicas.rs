@@ -238,6 +238,7 @@ impl Core {
             let uid = self.services.get(&pending.key).and_then(|entry| entry.object.metadata.uid.as_deref());
             if uid.unwrap_or_default() == pending.intent.uid {
                 self.take_back(&pending.key, pending.told);
+                self.note_changes();
             }
         }
     }

@@ -88,6 +88,26 @@ fn what_was_decided_upon_former_pools_is_not_sent() {
 }
 
 #[test]
+fn who_was_refused_for_the_sake_of_a_decision_that_is_taken_back_is_served() {
+    let mut bench = two();
+    bench.api.pool(json!({ "name": "p", "addresses": ["1.2.3.0/32"] }));
+    bench.run_for(SECOND);
+    bench.lease_fate = Box::new(|_, request| {
+        matches!(request, LeaseRequest::Replace(_)).then(|| WriteError::no_answer("away"))
+    });
+    bench.service(json!({ "name": "a" }));
+    bench.run_for(Duration::from_millis(100));
+    // It waits: the only address is about to be another's, who then asks for another one.
+    bench.service(json!({ "name": "b" }));
+    bench.run_for(Duration::from_millis(100));
+    bench.service(json!({ "name": "a", "loadBalancerIP": "9.9.9.9" }));
+    bench.run_for(Duration::from_millis(100));
+    bench.lease_fate = Box::new(|_, _| None);
+    bench.run_for(10 * SECOND);
+    assert_eq!((bench.ips("a").as_str(), bench.ips("b").as_str()), ("", "1.2.3.0"));
+}
+
+#[test]
 fn what_is_under_way_keeps_its_address_though_new_pools_do_not_admit_it() {
     let mut bench = two();
     bench.api.pool(json!({ "name": "p", "addresses": ["1.2.3.0/32"] }));

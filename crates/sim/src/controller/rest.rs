@@ -300,6 +300,9 @@ fn only_words(world: &World, name: &str, body: &Value) -> bool {
     };
     let waits = status(&stored).is_some_and(|word| word == "False") && status(&stored) == status(&body);
     for object in [&mut stored, &mut body] {
+        if let Some(metadata) = object["metadata"].as_object_mut() {
+            metadata.remove("managedFields");
+        }
         if let Some(object) = object["status"].as_object_mut() {
             object.remove("conditions");
         }
