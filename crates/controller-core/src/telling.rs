@@ -66,7 +66,16 @@ fn log_cleared(key: &ServiceKey, cleared: &Cleared) {
         ),
         other => {
             let (reason, text) = reason(other);
-            tracing::info!(event = "clearAssignment", service = %key, reason, "{text}");
+            // The levels are MetalLB's: people alert on them.
+            match other {
+                Cleared::NotLoadBalancer => {
+                    tracing::debug!(event = "clearAssignment", service = %key, reason, "{text}");
+                }
+                Cleared::HeldWithoutFamily | Cleared::ClusterIpsWithoutFamily => {
+                    tracing::error!(event = "clearAssignment", service = %key, reason, "{text}");
+                }
+                _ => tracing::info!(event = "clearAssignment", service = %key, reason, "{text}"),
+            }
         }
     }
 }

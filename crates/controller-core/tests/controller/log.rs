@@ -124,7 +124,6 @@ fn s36_every_line_about_an_address_names_its_service() {
             "Additional IP address assigned by controller event=\"ipAllocated\" service=demo/a ip=fd00::",
             "IP allocation failed controller=\"ServiceReconciler\" event=\"failed to handle service\" op=\"allocateIPs\" service=demo/c",
             "current IP not allowed by config, clearing event=\"clearAssignment\" service=demo/b",
-            "not a LoadBalancer event=\"clearAssignment\" service=demo/a reason=\"notLoadBalancer\"",
             "event=\"deprecatedAnnotation\"",
             "invalid requested loadbalancer IPs event=\"loadbalancerIP\" service=demo/b",
             "service deleted event=\"serviceDeleted\" service=demo/b",
@@ -149,6 +148,9 @@ fn what_people_search_the_log_for_is_there() {
         cluster.service(json!({ "name": "a", "ann": { "loadBalancerIPs": null, "address-pool": "q" } }));
         cluster.quiet();
         cluster.namespace("demo", json!({ "team": "a" }));
+        cluster.service(json!({ "name": "b", "st": ["nonsense"] }));
+        cluster.quiet();
+        cluster.service(json!({ "name": "b", "type": "NodePort" }));
         cluster.quiet();
         cluster.pool(json!({ "name": "q", "addresses": ["10.0.0.0/33"] }));
         cluster.quiet();
@@ -169,6 +171,14 @@ fn what_people_search_the_log_for_is_there() {
                 "controller=\"ConfigurationStateReconciler\" event=\"ConfigurationState created\" name=\"controller\"",
             ),
             ("info", "event=\"ConfigurationState updatedStatusOnly\" name=\"controller\""),
+            (
+                "debug",
+                "not a LoadBalancer event=\"clearAssignment\" service=demo/b reason=\"notLoadBalancer\"",
+            ),
+            (
+                "error",
+                "Failed to retrieve lbIPs family event=\"clearAssignment\" service=demo/b reason=\"nolbIPsIPFamily\"",
+            ),
             ("info", "reason=\"differentIPRequested\""),
             ("info", "reason=\"differentPoolRequested\""),
             (

@@ -9,7 +9,6 @@ use anyhow::{Context as _, Result};
 use http::Request;
 use serde::{Deserialize, Serialize};
 
-use super::super::FAILURE;
 use crate::api_server::ApiSource;
 use crate::bench_handle::{Bench, SYSTEM};
 
@@ -152,10 +151,11 @@ impl Writes {
         Self { name: name.to_owned(), seconds, counts, met }
     }
 
-    /// Whether no count is more than ten times beyond its aim; ten where nothing should be written.
+    /// Whether no count is more than a tenth beyond its aim, or three where that is less: a conflict is tried again.
+    /// Unlike a time, a count does not depend on what else the machine does.
     pub(super) fn tolerable(&self) -> bool {
-        let limit = |aim: u64| (aim as f64 * FAILURE).max(FAILURE);
-        self.counts.iter().all(|count| count.aim.is_none_or(|aim| count.count as f64 <= limit(aim)))
+        let limit = |aim: u64| aim + (aim / 10).max(3);
+        self.counts.iter().all(|count| count.aim.is_none_or(|aim| count.count <= limit(aim)))
     }
 
     /// All of them as a table.
@@ -308,7 +308,7 @@ mod tests {
             let missed = writes(NEW, after);
             assert!(!missed.met && missed.tolerable(), "{missed:?}");
         }
-        assert!(!writes(NEW, [1002, 0, 0, 0, 0, 0, 0]).tolerable());
+        assert!(!writes(NEW, [112, 1, 1, 1, 1, 1, 1]).tolerable(), "a tenth of them twice");
     }
 
     #[test]
@@ -319,7 +319,7 @@ mod tests {
         for aim in [Aim::Nothing, Aim::Counters, Aim::Restart { replicas: false }] {
             let missed = writes(aim, [2, 1, 1, 1, 1, 1, 1]);
             assert!(!missed.met && missed.tolerable());
-            assert!(!writes(aim, [12, 1, 1, 1, 1, 1, 1]).tolerable());
+            assert!(!writes(aim, [5, 1, 1, 1, 1, 1, 1]).tolerable());
         }
     }
 
