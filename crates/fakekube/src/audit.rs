@@ -142,9 +142,15 @@ impl Ledger {
 
     /// What was noted so far.
     pub(crate) fn read(&self) -> Audit {
+        let latest = self.lock().latest.iter().cloned().collect();
+        Audit { latest, ..self.counts() }
+    }
+
+    /// How much was noted so far, without single requests.
+    pub(crate) fn counts(&self) -> Audit {
         let noted = self.lock();
         let counts = noted.counts.iter().map(|(kind, &count)| RequestCount { kind: kind.clone(), count });
-        Audit { counts: counts.collect(), latest: noted.latest.iter().cloned().collect() }
+        Audit { counts: counts.collect(), latest: Vec::new() }
     }
 
     /// Forgets what was noted.

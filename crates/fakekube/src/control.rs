@@ -10,7 +10,7 @@
 //! | `POST /fakekube/held`, `…/held/ID` | releases all requests held back, or one |
 //! | `POST /fakekube/watches` | `{"do": "close"}` or `{"do": "expire"}`, with a [`crate::RequestMatch`] inline: ends watches, or ends them so that they cannot be resumed |
 //! | `POST /fakekube/outage` | `{"milliseconds": 500}`: refuses all connections for so long, a tenth of a second after the answer |
-//! | `GET /fakekube/requests` | what was asked of the server, an [`crate::Audit`] |
+//! | `GET /fakekube/requests` | what was asked of the server, an [`crate::Audit`]; with `?latest=false` counts alone |
 //! | `DELETE /fakekube/requests` | forgets it |
 
 use std::sync::Arc;
@@ -78,7 +78,11 @@ pub(crate) fn answer(cluster: &Arc<Cluster>, request: &Request) -> Result<Answer
             });
             Ok(respond::json(202, &json!({ "milliseconds": milliseconds })))
         }
-        ("GET", "requests") if id.is_empty() => Ok(respond::json(200, &value(&cluster.audit.read()))),
+        ("GET", "requests") if id.is_empty() => {
+            let counts_alone = request.query.text("latest") == "false";
+            let audit = if counts_alone { cluster.audit.counts() } else { cluster.audit.read() };
+            Ok(respond::json(200, &value(&audit)))
+        }
         ("DELETE", "requests") if id.is_empty() => {
             cluster.audit.reset();
             Ok(respond::json(200, &json!({})))

@@ -30,6 +30,9 @@ pub struct BenchArgs {
     /// Whose manifests the daemons run by: MetalLB's with the images changed, or ferrolb's own.
     #[arg(long, value_enum, default_value_t)]
     manifests: Manifests,
+    /// For `address`: how many connections create Services at the same time.
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u8).range(1..=100))]
+    connections: u8,
     /// How to show the figures.
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
@@ -56,9 +59,10 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
     match args.subject {
         Subject::Address => {
             let api = args.api.name();
-            let level = args.manifests.level();
-            let figures =
-                stage::play(&options, async move |bench| super::address(bench, api, level, quick).await)?;
+            let (level, connections) = (args.manifests.level(), usize::from(args.connections));
+            let figures = stage::play(&options, async move |bench| {
+                super::address(bench, api, level, quick, connections).await
+            })?;
             show(&figures, figures.ok, args.output)
         }
         Subject::Arp => {

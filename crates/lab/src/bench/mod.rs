@@ -14,7 +14,7 @@ mod arp;
 mod cli;
 mod memory;
 
-pub use address::{AddressFigures, Count, Kind, Round, Writes};
+pub use address::{AddressFigures, Count, Kind, Round, Setting, Writes};
 pub use arp::{ArpFigures, Latency};
 pub use cli::{BenchArgs, run};
 pub use memory::{Memory, MemoryFigures};
@@ -38,8 +38,15 @@ pub enum Subject {
 ///
 /// # Errors
 /// The bench cannot be configured, or a Service gets no address.
-pub async fn address(bench: &Bench, api: &str, level: &str, quick: bool) -> Result<AddressFigures> {
+pub async fn address(
+    bench: &Bench,
+    api: &str,
+    level: &str,
+    quick: bool,
+    connections: usize,
+) -> Result<AddressFigures> {
     let plan = if quick { address::Plan::QUICK } else { address::Plan::FULL };
+    let plan = address::Plan { connections, ..plan };
     address::measure(bench, api, level, plan).await
 }
 

@@ -28,6 +28,8 @@ pub(super) struct Crew {
 }
 
 struct Job {
+    /// How many connections are used.
+    connections: usize,
     requests: Vec<Whole>,
     done: oneshot::Sender<Result<Vec<Instant>>>,
 }
@@ -61,8 +63,9 @@ impl Crew {
                     }
                 };
                 let _ = ready.send(Ok(()));
-                while let Some(Job { requests, done }) = inbox.recv().await {
-                    let _ = done.send(send_all(&clients, requests).await);
+                while let Some(Job { connections, requests, done }) = inbox.recv().await {
+                    let clients = clients.get(..connections).unwrap_or(&clients);
+                    let _ = done.send(send_all(clients, requests).await);
                 }
             });
             Ok::<_, anyhow::Error>(())
@@ -72,18 +75,21 @@ impl Crew {
         Ok(Self { jobs, connections })
     }
 
-    /// How many connections there are.
-    pub(super) const fn connections(&self) -> usize {
-        self.connections
-    }
-
     /// Sends all requests, as many at a time as there are connections, and gives the moment of each answer, in order.
     ///
     /// # Errors
     /// The first request that is refused.
     pub(super) async fn send(&self, requests: Vec<Whole>) -> Result<Vec<Instant>> {
+        self.send_over(self.connections, requests).await
+    }
+
+    /// [`Self::send`] over so many of the connections.
+    ///
+    /// # Errors
+    /// As there.
+    pub(super) async fn send_over(&self, connections: usize, requests: Vec<Whole>) -> Result<Vec<Instant>> {
         let (done, answers) = oneshot::channel();
-        self.jobs.send(Job { requests, done }).ok().context("the crew's thread ended")?;
+        self.jobs.send(Job { connections, requests, done }).ok().context("the crew's thread ended")?;
         answers.await.context("the crew's thread ended")?
     }
 }

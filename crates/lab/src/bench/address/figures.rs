@@ -17,8 +17,6 @@ pub struct AddressFigures {
     pub api: String,
     /// The daemons' level: `A` (MetalLB's manifests) or `B` (our own).
     pub level: String,
-    /// How many connections created Services.
-    pub connections: usize,
     /// Times, in order.
     pub rounds: Vec<Round>,
     /// Writes of the daemons; none where the API server does not tell.
@@ -34,8 +32,9 @@ pub struct Round {
     pub name: String,
     /// How many Services were created.
     pub services: usize,
-    /// How many there were already.
-    pub among: usize,
+    /// Under which circumstances.
+    #[serde(flatten)]
+    pub setting: Setting,
     /// Half of them took as long or less, in milliseconds: from the answer to the create to the watch event with the
     /// address.
     pub median_ms: f64,
@@ -51,11 +50,20 @@ pub struct Round {
     pub met: bool,
 }
 
+/// The circumstances of a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Setting {
+    /// How many Services there were already.
+    pub among: usize,
+    /// How many connections created Services, each the next as soon as the last was answered.
+    pub connections: usize,
+}
+
 impl Round {
     /// The figures of one round: when each create was answered, and when each address was seen.
     pub(super) fn of(
         name: &str,
-        among: usize,
+        setting: Setting,
         aim_ms: f64,
         answered: &[Instant],
         addressed: &[Instant],
@@ -78,7 +86,7 @@ impl Round {
         Ok(Self {
             name: name.to_owned(),
             services: times.len(),
-            among,
+            setting,
             median_ms,
             p95_ms: rank(95)?,
             max_ms: rank(100)?,
@@ -103,16 +111,21 @@ impl fmt::Display for AddressFigures {
         writeln!(
             f,
             "from the answer to the create to the watch event with the address at an observer, in milliseconds\n\
-             API server {}, level {}, {} creating connections",
-            self.api, self.level, self.connections
+             API server {}, level {}",
+            self.api, self.level
         )?;
-        write!(f, "{:<28} {:>8} {:>8} {:>8} {:>16}", "", "median", "p95", "max", "after the last")?;
+        write!(
+            f,
+            "{:<28} {:>11} {:>8} {:>8} {:>8} {:>14}",
+            "", "connections", "median", "p95", "max", "after the last"
+        )?;
         for round in &self.rounds {
-            let Round { name, median_ms, p95_ms, max_ms, last_ms, aim_ms, met, .. } = round;
+            let Round { name, setting, median_ms, p95_ms, max_ms, last_ms, aim_ms, met, .. } = round;
+            let connections = setting.connections;
             let met = if *met { "met" } else { "missed" };
             write!(
                 f,
-                "\n{name:<28} {median_ms:>8.1} {p95_ms:>8.1} {max_ms:>8.1} {last_ms:>16.1}  (aim for the median: at most {aim_ms:.0}, {met})"
+                "\n{name:<28} {connections:>11} {median_ms:>8.1} {p95_ms:>8.1} {max_ms:>8.1} {last_ms:>14.1}  (aim for the median: at most {aim_ms:.0}, {met})"
             )?;
         }
         if self.writes.is_empty() {
@@ -126,6 +139,8 @@ impl fmt::Display for AddressFigures {
 mod tests {
     use super::*;
 
+    const SETTING: Setting = Setting { among: 3, connections: 2 };
+
     #[test]
     fn a_round_is_told_by_values_that_were_measured() {
         let start = Instant::now();
@@ -134,14 +149,14 @@ mod tests {
         // The first is seen before its answer was read; each later one takes a millisecond more.
         let mut addressed: Vec<Instant> = (0..20).map(|n| at(n + n)).collect();
         addressed.reverse();
-        let backwards = Round::of("x", 3, 5.0, &answered, &addressed).unwrap();
+        let backwards = Round::of("x", SETTING, 5.0, &answered, &addressed).unwrap();
         assert_eq!((backwards.median_ms, backwards.max_ms), (8.0, 38.0));
         addressed.reverse();
-        let round = Round::of("x", 3, 9.0, &answered, &addressed).unwrap();
+        let round = Round::of("x", SETTING, 9.0, &answered, &addressed).unwrap();
         assert_eq!((round.median_ms, round.p95_ms, round.max_ms, round.last_ms), (9.0, 18.0, 19.0, 19.0));
         assert!(round.met && round.tolerable());
-        let slow = Round::of("x", 3, 0.8, &answered, &addressed).unwrap();
+        let slow = Round::of("x", SETTING, 0.8, &answered, &addressed).unwrap();
         assert!(!slow.met && !slow.tolerable());
-        assert!(Round::of("x", 0, 1.0, &[], &[]).is_err());
+        assert!(Round::of("x", SETTING, 1.0, &[], &[]).is_err());
     }
 }

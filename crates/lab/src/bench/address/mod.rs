@@ -24,7 +24,7 @@ mod figures;
 mod observer;
 mod writes;
 
-pub use figures::{AddressFigures, Round};
+pub use figures::{AddressFigures, Round, Setting};
 pub use writes::{Count, Kind, Writes};
 
 use crew::{Crew, Whole};
@@ -66,23 +66,18 @@ pub(super) async fn measure(bench: &Bench, api: &str, level: &str, plan: Plan) -
     let place = Place { bench, crew, observer, auditor: Auditor::of(bench), replicas: level == "B" };
     let (mut rounds, mut writes) = (Vec::new(), Vec::new());
 
-    rounds.push(place.at_once(plan.few, AIM_FEW, &mut writes).await?);
-    place.clear(plan.few).await?;
-    place.at_once(plan.crowd, AIM_MANY, &mut writes).await?;
+    for connections in [1, plan.connections] {
+        rounds.push(place.at_once(plan.few, connections, AIM_FEW, &mut writes).await?);
+        place.clear(plan.few).await?;
+    }
+    place.at_once(plan.crowd, plan.connections, AIM_MANY, &mut writes).await?;
     rounds.push(place.one_by_one(plan.crowd, plan.single).await?);
     place.undisturbed(plan, &mut writes).await?;
     place.clear(plan.crowd).await?;
-    rounds.push(place.at_once(plan.many, AIM_MANY, &mut writes).await?);
+    rounds.push(place.at_once(plan.many, plan.connections, AIM_MANY, &mut writes).await?);
 
     let ok = rounds.iter().all(Round::tolerable) && writes.iter().all(Writes::tolerable);
-    Ok(AddressFigures {
-        api: api.to_owned(),
-        level: level.to_owned(),
-        connections: place.crew.connections(),
-        rounds,
-        writes,
-        ok,
-    })
+    Ok(AddressFigures { api: api.to_owned(), level: level.to_owned(), rounds, writes, ok })
 }
 
 /// Where it is measured.
@@ -97,13 +92,21 @@ struct Place<'a> {
 
 impl Place<'_> {
     /// So many Services at once, none being there; then everything comes to rest.
-    async fn at_once(&self, count: usize, aim_ms: f64, writes: &mut Vec<Writes>) -> Result<Round> {
+    async fn at_once(
+        &self,
+        count: usize,
+        connections: usize,
+        aim_ms: f64,
+        writes: &mut Vec<Writes>,
+    ) -> Result<Round> {
         let mark = self.auditor.mark().await?;
-        self.bench.progress().step(&format!("{count} Services at once"));
+        self.bench.progress().step(&format!("{count} Services at once, connections: {connections}"));
         let names: Vec<String> = (0..count).map(name).collect();
-        let answered = self.crew.send(names.iter().map(|name| service(name)).collect::<Result<_>>()?).await?;
+        let requests = names.iter().map(|name| service(name)).collect::<Result<_>>()?;
+        let answered = self.crew.send_over(connections, requests).await?;
         let addressed = self.observer.addressed(&names, LIMIT).await?;
         let title = format!("{count} at once");
+        let setting = Setting { among: 0, connections };
         self.auditor
             .settled(
                 &title,
@@ -112,7 +115,7 @@ impl Place<'_> {
                 writes,
             )
             .await?;
-        Round::of(&title, 0, aim_ms, &answered, &addressed)
+        Round::of(&title, setting, aim_ms, &answered, &addressed)
     }
 
     /// One Service after the other, each gone before the next, beside those that are there.
@@ -121,12 +124,13 @@ impl Place<'_> {
         let (mut answered, mut addressed) = (Vec::new(), Vec::new());
         for index in 0..count {
             let name = format!("single-{index}");
-            answered.extend(self.crew.send(vec![service(&name)?]).await?);
+            answered.extend(self.crew.send_over(1, vec![service(&name)?]).await?);
             addressed.extend(self.observer.addressed(std::slice::from_ref(&name), LIMIT).await?);
             self.crew.send(vec![deletion(&name)?]).await?;
         }
         self.auditor.settled("", Aim::Nothing, self.auditor.mark().await?, &mut Vec::new()).await?;
-        Round::of(&format!("one among {among}, {count} times"), among, AIM_SINGLE, &answered, &addressed)
+        let setting = Setting { among, connections: 1 };
+        Round::of(&format!("one among {among}, {count} times"), setting, AIM_SINGLE, &answered, &addressed)
     }
 
     /// Nothing changes for any Service: an idle while, a restart of the controller, two changes of the pool.

@@ -257,7 +257,7 @@ impl<'a> Auditor<'a> {
         if !self.told {
             return Ok(counts);
         }
-        let request = Request::get("/fakekube/requests").body(Vec::new())?;
+        let request = Request::get("/fakekube/requests?latest=false").body(Vec::new())?;
         let audit: Audit = self.bench.client().request(request).await.context("read the audit")?;
         let daemons = ["controller", "speaker"].map(|name| format!("system:serviceaccount:{SYSTEM}:{name}"));
         for entry in audit.counts.iter().filter(|entry| {
