@@ -142,6 +142,9 @@ impl Watch {
             };
             told = true;
             let Some((now, changes)) = found else {
+                if self.open.is_cancelled() {
+                    return Ok(());
+                }
                 let (asked, now) = (self.revision, self.cluster.store.revision());
                 let error = ApiError::expired(format!("too old resource version: {asked} ({now})"));
                 return self.line("ERROR", error.to_status()).await;

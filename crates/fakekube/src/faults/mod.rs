@@ -129,8 +129,10 @@ impl Faults {
             .filter(|row| which.covers_kind(&row.group, &row.plural))
             .map(|row| row.storage.as_str())
             .collect();
+        // In this order: one that was told to end does so quietly, whatever it finds forgotten.
+        let closed = self.close_watches(which);
         self.cluster.store.expire(&storages);
-        self.close_watches(which)
+        closed
     }
 
     /// Closes the listener and all connections until [`Faults::end_outage`]: clients are refused.
