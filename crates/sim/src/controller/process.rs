@@ -142,8 +142,7 @@ impl Knowledge {
     }
 
     /// Takes note of a write. A write that is repeated was decided before.
-    pub(crate) fn write(&mut self, slot: usize, ips: &[IpAddr]) {
-        let Some(upon) = self.seen[slot].clone() else { return };
+    pub(crate) fn write(&mut self, slot: usize, upon: &Rc<Version>, ips: &[IpAddr]) {
         let known = self.versions();
         let former = self.wrote[slot].take();
         let since = |ip| {
@@ -151,7 +150,8 @@ impl Knowledge {
                 former.as_ref().filter(|wrote| wrote.ips.contains(ip)).and_then(|wrote| wrote.since.get(ip));
             (*ip, before.copied().unwrap_or(known))
         };
-        self.wrote[slot] = Some(Wrote { upon, ips: ips.to_vec(), since: ips.iter().map(since).collect() });
+        self.wrote[slot] =
+            Some(Wrote { upon: Rc::clone(upon), ips: ips.to_vec(), since: ips.iter().map(since).collect() });
     }
 }
 

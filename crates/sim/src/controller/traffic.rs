@@ -78,10 +78,13 @@ impl World {
         };
         let mind = slot.zip(process.configuration.config.clone()).map(|(slot, config)| {
             let ips = addresses(&request);
-            process.knows.write(slot, &ips);
-            if let Some(version) = &process.knows.seen[slot] {
-                process.under_way.insert(id, Doubt { slot, version: version.number, ips });
+            // Not the one that is known now: a write may be let go in the moment in which a newer one is heard of.
+            let number = version(&request);
+            let upon = self.api.history[slot].iter().rev().find(|version| version.number == number);
+            if let Some(upon) = upon {
+                process.knows.write(slot, upon, &ips);
             }
+            process.under_way.insert(id, Doubt { slot, version: number, ips });
             Box::new(Mind { knows: process.knows.clone(), before: process.before.clone(), config })
         });
         let fate = self.fates.pop_front();
@@ -309,14 +312,18 @@ pub(crate) fn addresses(request: &ApiRequest) -> Vec<IpAddr> {
     entries.filter_map(|entry| entry["ip"].as_str()?.parse().ok()).collect()
 }
 
+/// The version of the object that a write replaces.
+fn version(request: &ApiRequest) -> u64 {
+    let number = request.body.as_ref().and_then(|body| body["metadata"]["resourceVersion"].as_str());
+    number.and_then(|number| number.parse().ok()).unwrap_or_default()
+}
+
 /// A write in a line of the story.
 fn said(request: &ApiRequest) -> String {
     let name = request.name.as_deref().unwrap_or("a new object");
     match request.resource {
         Resource::Services => {
-            let body = request.body.clone().unwrap_or_default();
-            let version = body["metadata"]["resourceVersion"].as_str().unwrap_or("?").to_owned();
-            format!("{name} = {:?} upon version {version}", addresses(request))
+            format!("{name} = {:?} upon version {}", addresses(request), version(request))
         }
         other => format!("{} {} {name}", request.method(), other.kind()),
     }
