@@ -1019,3 +1019,105 @@ fn k3_a_standard_community_is_ordered_as_a_large_one() {
     assert!(community("0:1") < community("large:2:0:0"));
     assert!(community("large:1:2:3") < community("large:1:2:4"));
 }
+
+#[test]
+fn sharp_edges() {
+    let advertised =
+        |addresses: &[&str], spec: Value| json!({ "pool": { "p": pool(addresses) }, "adv": { "a": spec } });
+    rows(vec![
+        bad(
+            "S15",
+            "a range of two families, which MetalLB accepts and crashes on later",
+            "frr",
+            json!({ "pool": { "p": pool(&["10.0.0.1-fd00::1"]) } }),
+            r#"parsing address pool p: invalid CIDR "10.0.0.1-fd00::1" in pool "p": invalid IP range "10.0.0.1-fd00::1": start IP "10.0.0.1" and end IP "fd00::1" have different families"#,
+        ),
+        bad(
+            "S16",
+            "the number, not a character",
+            "frr",
+            advertised(&["10.0.0.0/24"], json!({ "aggregationLength": 33 })),
+            "invalid aggregation length 33 for IPv4",
+        ),
+        bad(
+            "S16",
+            "the length that is at fault",
+            "frr",
+            advertised(&["fd00::/126"], json!({ "aggregationLengthV6": 64 })),
+            "invalid aggregation length 64: prefix 126 in this pool is more specific than the aggregation length for addresses fd00::/126",
+        ),
+        bad(
+            "S24",
+            "a negative preference",
+            "frr",
+            advertised(&["10.0.0.0/24"], json!({ "localPref": -1 })),
+            "invalid local preference -1 in a, must be in 0-4294967295 range",
+        ),
+        good(
+            "S33",
+            "more than one hop, whatever AS it turns out to be",
+            "frr",
+            json!({ "peer": { "q": peer(json!({ "peerASN": null, "dynamicASN": "internal", "ebgpMultiHop": true })) } }),
+        ),
+        good(
+            "S33",
+            "a hold time that BGP cannot say",
+            "frr",
+            json!({ "peer": { "q": peer(json!({ "holdTime": "1000h" })) } }),
+        ),
+        good(
+            "S33",
+            "a fraction of a second counts as zero",
+            "frr",
+            json!({ "peer": { "q": peer(json!({ "holdTime": "900ms" })) } }),
+        ),
+        bad(
+            "S39",
+            "blocks are not trimmed, ends of ranges are",
+            "frr",
+            json!({ "pool": { "p": pool(&[" 10.0.0.1 - 10.0.0.9 "]), "q": pool(&["10.1.0.0/24 "]) } }),
+            r#"parsing address pool q: invalid CIDR "10.1.0.0/24 " in pool "q": invalid CIDR "10.1.0.0/24 ""#,
+        ),
+    ]);
+}
+
+#[test]
+fn s34_a_pool_that_is_named_and_selected_is_attached_once() {
+    let mut labelled = resources(
+        "frr",
+        &json!({ "l2": { "l": {
+        "ipAddressPools": ["p"], "ipAddressPoolSelectors": [{ "matchLabels": { "tier": "gold" } }] } } }),
+    );
+    labelled.pools = vec![object("p", 1, &json!({ "tier": "gold" }), &pool(&["10.0.1.0/24"]))];
+    assert_eq!(valid(&labelled).pools["p"].l2_advertisements.len(), 1);
+}
+
+/// MetalLB's log shows the password that it read from a Secret.
+#[test]
+fn s9_no_text_of_an_evaluation_holds_a_password() {
+    let inline = peer(json!({ "password": "hunter2" }));
+    let both =
+        peer(json!({ "password": "hunter2", "passwordSecret": { "name": "s" }, "peerAddress": "1.2.3.5" }));
+    let by_secret =
+        peer(json!({ "passwordSecret": { "name": "s" }, "peerAddress": "1.2.3.6", "routerID": "x" }));
+    for kind in ["kubernetes.io/basic-auth", "Opaque"] {
+        for bgp in ["native", "frr"] {
+            let mut objects = resources(
+                bgp,
+                &json!({
+                    "peer": { "a": inline, "b": both, "c": by_secret },
+                    "secret": { "s": { "type": kind, "key": "password" } },
+                }),
+            );
+            let data = objects.secrets[0].data.as_mut().unwrap();
+            data.insert("password".to_owned(), ByteString(b"hunter2".to_vec()));
+            let evaluation = fresh(&objects);
+            assert!(evaluation.verdict.is_err(), "{kind} {bgp}");
+            let told = format!(
+                "{:?} {:?} {:?} {:?}",
+                evaluation.diagnostics, evaluation.unsupported, evaluation.verdict, evaluation.config
+            );
+            assert!(!told.contains("hunter2"), "{told}");
+        }
+    }
+}

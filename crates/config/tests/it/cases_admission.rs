@@ -471,3 +471,24 @@ fn a_list_that_cannot_be_read_refuses_with_its_cause() {
     );
     assert!(server.stored(Peer, "q").is_none());
 }
+
+#[test]
+fn s26_a_namespace_that_is_not_looked_at_is_warned_about() {
+    let mut server = ApiServer::new("native");
+    let spec = peer(&json!({ "passwordSecret": { "name": "s", "namespace": "elsewhere" } }));
+    let warnings = server.admits(Peer, "q", &spec);
+    assert!(
+        warnings.iter().any(|text| text.starts_with("spec.passwordSecret.namespace: has no effect")),
+        "{warnings:?}"
+    );
+}
+
+#[test]
+fn s17_what_only_the_speakers_would_refuse_is_a_warning() {
+    let mut server = ApiServer::new("native");
+    let warnings = server.admits(Profile, "f", &json!({}));
+    assert!(
+        warnings.iter().any(|text| text == "the speakers will report: bfd profiles section set"),
+        "{warnings:?}"
+    );
+}
