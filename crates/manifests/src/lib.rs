@@ -244,6 +244,7 @@ mod tests {
             assert_eq!(spec["template"]["metadata"]["labels"], labels);
         }
         let service = find(&documents, "Service", "metallb-webhook-service");
-        assert_eq!(service["spec"]["selector"], serde_json::json!({"component": "controller"}));
+        let labels = serde_json::json!({"app": "metallb", "component": "controller"});
+        assert_eq!(service["spec"]["selector"], labels);
     }
 }
