@@ -48,6 +48,8 @@ pub(crate) struct Entry {
     pub(crate) insists: bool,
     /// Its place among those who wait for an address.
     pub(crate) waiting: Option<Ticket>,
+    /// The watch has told of it.
+    pub(crate) watched: bool,
 }
 
 impl Entry {
@@ -67,6 +69,7 @@ impl Entry {
             announcing: None,
             insists: false,
             waiting: None,
+            watched: false,
             object: Service::default(),
         };
         entry.store(settings, object);

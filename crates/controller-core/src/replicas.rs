@@ -19,6 +19,7 @@ use crate::io::{Effect, Neighbours, Replicas, Settings};
 use crate::leadership::{Leadership, Turn};
 use crate::outbox::{Outbox, Pending};
 use crate::rivals::{Finding, Rivals};
+use crate::services::Source;
 
 /// How this controller keeps out of the way of others.
 #[derive(Debug)]
@@ -283,7 +284,7 @@ impl Core {
         };
         for service in services {
             if !service.metadata.uid.as_ref().is_some_and(|uid| gone.contains(uid)) {
-                self.service_applied(service);
+                self.service_applied(service, Source::Reading);
             }
         }
         let Gate::Lease(leased) = &mut self.gate else { return };

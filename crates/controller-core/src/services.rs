@@ -15,14 +15,29 @@ use crate::core::Core;
 use crate::entry::Entry;
 use crate::queue::Retry;
 use crate::service;
-use crate::version::Update;
+use crate::version::{self, Update};
+
+/// Where a version of a Service comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// The watch, which tells everything in the order in which it happened.
+    Watch,
+    /// A reading, which may be ahead of the watch.
+    Reading,
+}
 
 impl Core {
     /// Takes note of what the watch of Services delivers.
     pub(crate) fn services_changed(&mut self, change: Change<Service>) {
         match change {
-            Change::Applied(object) => self.service_applied(*object),
-            Change::Deleted { namespace, name } => self.service_gone(&ServiceKey::new(&namespace, &name)),
+            Change::Applied(object) => self.service_applied(*object, Source::Watch),
+            Change::Deleted { namespace, name } => {
+                let key = ServiceKey::new(&namespace, &name);
+                // A reading may be ahead of the watch: then this is of a former Service of that name.
+                if self.services.get(&key).is_some_and(|entry| entry.watched) {
+                    self.service_gone(&key);
+                }
+            }
             Change::Reset(objects) => {
                 let there: BTreeSet<ServiceKey> = objects.iter().map(service::key).collect();
                 let gone: Vec<ServiceKey> =
@@ -31,7 +46,7 @@ impl Core {
                     self.service_gone(&key);
                 }
                 for object in objects {
-                    self.service_applied(object);
+                    self.service_applied(object, Source::Watch);
                 }
                 self.services_listed = true;
                 self.services_start_over();
@@ -39,9 +54,15 @@ impl Core {
         }
     }
 
-    pub(crate) fn service_applied(&mut self, object: Service) {
+    pub(crate) fn service_applied(&mut self, object: Service, source: Source) {
         let key = service::key(&object);
         if let Some(entry) = self.services.get_mut(&key) {
+            let same = entry.object.metadata.uid == object.metadata.uid;
+            if !same && !entry.watched && version::is_older(&object.metadata, &entry.object.metadata) {
+                // The watch lags behind a reading and tells of a former Service of that name.
+                return;
+            }
+            entry.watched |= same && source == Source::Watch;
             match Update::of(&entry.object.metadata, &object.metadata) {
                 Update::Stale => return,
                 Update::Newer => {
@@ -56,7 +77,9 @@ impl Core {
                 Update::Other => self.service_gone(&key),
             }
         }
-        self.services.insert(key.clone(), Entry::new(&self.settings, object));
+        let mut entry = Entry::new(&self.settings, object);
+        entry.watched = source == Source::Watch;
+        self.services.insert(key.clone(), entry);
         self.queue.changed.insert(key);
     }
 

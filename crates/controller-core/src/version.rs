@@ -14,6 +14,15 @@ pub(crate) enum Update {
     Other,
 }
 
+/// Whether an object is older than another one of its kind, whatever its name, as far as versions are numbers.
+pub(crate) fn is_older(new: &ObjectMeta, known: &ObjectMeta) -> bool {
+    number(new).zip(number(known)).is_some_and(|(new, known)| new < known)
+}
+
+fn number(meta: &ObjectMeta) -> Option<u64> {
+    meta.resource_version.as_ref()?.parse().ok()
+}
+
 impl Update {
     /// Compares the metadata of the known version with those of another one.
     ///
@@ -23,7 +32,6 @@ impl Update {
         if known.uid != new.uid {
             return Self::Other;
         }
-        let number = |meta: &ObjectMeta| meta.resource_version.as_ref()?.parse::<u64>().ok();
         match (number(known), number(new)) {
             (Some(known), Some(new)) if new <= known => Self::Stale,
             (None, _) | (_, None) if known.resource_version.is_some() => {

@@ -109,7 +109,8 @@ fn happen(cluster: &mut Cluster, what: &Happening) {
             cluster.fate = Box::new(move |request| {
                 let fail = request.resource == Resource::Services && left > 0;
                 left = left.saturating_sub(1);
-                fail.then(|| WriteError::refused(500, "", ""))
+                // A refusal: after a failure that leaves the outcome open an address may stay reserved for good.
+                fail.then(|| WriteError::refused(429, "TooManyRequests", ""))
             });
         }
         Happening::Time(ms) => cluster.run_until(cluster.now + Duration::from_millis(u64::from(*ms))),

@@ -88,6 +88,30 @@ fn what_was_decided_upon_former_pools_is_not_sent() {
 }
 
 #[test]
+fn a_watch_that_lags_behind_a_reading_takes_nothing_from_a_service_made_again() {
+    let mut bench = two();
+    bench.api.pool(json!({ "name": "p", "addresses": ["1.2.3.0/32"] }));
+    bench.service(json!({ "name": "b", "type": "ClusterIP" }));
+    bench.service(json!({ "name": "a" }));
+    bench.run_for(SECOND);
+    bench.replicas[1].blind = true;
+    bench.kill(0);
+    bench.api.delete_service("a");
+    bench.service(json!({ "name": "a" }));
+    bench.replicas[1].slow = true;
+    bench.until(10 * SECOND, |bench| !bench.late.is_empty());
+    // The older one wants an address now, and the watch tells of it after it has told that the former `a` is gone.
+    bench.service(json!({ "name": "b", "type": "LoadBalancer" }));
+    bench.open_eyes(1);
+    bench.run_for(SECOND);
+    assert_eq!(bench.late.len(), 1, "the address is that of the write that is under way");
+    bench.replicas[1].slow = false;
+    bench.arrive();
+    bench.run_for(10 * SECOND);
+    assert_eq!((bench.ips("a").as_str(), bench.ips("b").as_str()), ("1.2.3.0", ""));
+}
+
+#[test]
 fn who_was_refused_for_the_sake_of_a_decision_that_is_taken_back_is_served() {
     let mut bench = two();
     bench.api.pool(json!({ "name": "p", "addresses": ["1.2.3.0/32"] }));

@@ -93,6 +93,15 @@ impl World {
         self.vacant_until = self.now + 400;
         self.succession = None;
         self.at(self.now, Happening::Wake);
+        if self.mode == Mode::Alone {
+            // Nothing but time keeps what it sent apart from what its successor does.
+            for key in self.sent_by(number) {
+                if let Some(what) = self.ahead.remove(&key) {
+                    let when = key.0.min(self.now + self.rng.below(300));
+                    self.at(when, what);
+                }
+            }
+        }
         true
     }
 

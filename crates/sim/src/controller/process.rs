@@ -90,6 +90,8 @@ pub(crate) struct Process {
     pub(crate) under_way: BTreeMap<WriteId, Doubt>,
     /// Those of which nobody will ever tell it what became of them.
     pub(crate) doubts: Vec<Doubt>,
+    /// Services of which a reading told and the watch has not.
+    read_ahead: [bool; SERVICES],
     /// Uids of Services that it knows to be gone.
     gone: BTreeSet<String>,
     /// Requests about the Lease so far, and whether the last one was answered.
@@ -189,6 +191,7 @@ impl Process {
             gauges: BTreeMap::new(),
             under_way: BTreeMap::new(),
             doubts: Vec::new(),
+            read_ahead: [false; SERVICES],
             gone: BTreeSet::new(),
             turns: 0,
             answered: true,
@@ -240,9 +243,16 @@ impl Process {
             Arrival::Listed(result) => {
                 for version in result.iter().flatten() {
                     let uid = version.object.metadata.uid.as_deref().unwrap_or_default();
-                    if !self.gone.contains(uid) {
-                        self.see(&News::Service(Rc::clone(version)));
+                    if self.gone.contains(uid) {
+                        continue;
                     }
+                    let known = self.knows.seen[version.slot].as_ref();
+                    let ahead = match known.filter(|known| known.is_of(version)) {
+                        Some(_) => self.read_ahead[version.slot],
+                        None => true,
+                    };
+                    self.see(&News::Service(Rc::clone(version)));
+                    self.read_ahead[version.slot] = ahead;
                 }
                 let objects = result.map(|list| list.iter().map(|version| version.object.clone()).collect());
                 self.core.handle(clock, Input::ServicesListed(objects));
@@ -263,13 +273,22 @@ impl Process {
         match news {
             News::Service(version) => {
                 let known = self.knows.seen[version.slot].as_ref();
-                if known.is_some_and(|known| known.is_of(version) && known.number >= version.number) {
+                let same = known.is_some_and(|known| known.is_of(version));
+                let newer = known.is_none_or(|known| known.number < version.number);
+                if self.read_ahead[version.slot] && !same && !newer {
+                    return true;
+                }
+                self.read_ahead[version.slot] = false;
+                if same && !newer {
                     return true;
                 }
                 self.learn(version.slot, Some(Rc::clone(version)));
             }
+            // What a reading told before the watch did is of a later one of that name.
+            News::ServiceGone(slot) if self.read_ahead[*slot] => {}
             News::ServiceGone(slot) => self.learn(*slot, None),
             News::Services(list) => {
+                self.read_ahead = [false; SERVICES];
                 for slot in 0..SERVICES {
                     let listed = list.iter().find(|version| version.slot == slot);
                     let known = self.knows.seen[slot].as_ref();
