@@ -77,6 +77,16 @@ impl Outbox {
         self.waiting.drain(..).collect()
     }
 
+    /// Takes out the write of one Service, if it is not sent yet.
+    pub(crate) fn take(&mut self, key: &ServiceKey) -> Option<Pending> {
+        let is_of = |pending: &Pending| pending.key == *key;
+        if let Some(place) = self.waiting.iter().position(is_of) {
+            return self.waiting.remove(place);
+        }
+        let place = self.committing.iter().position(is_of)?;
+        Some(self.committing.remove(place))
+    }
+
     /// How many of those that wait go into one update.
     fn fitting(&self, ledger: &Ledger) -> usize {
         let inherited: usize = self.inherited.iter().map(Intent::size).sum();

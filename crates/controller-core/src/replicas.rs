@@ -244,6 +244,25 @@ impl Core {
         }
     }
 
+    /// A decision that is not sent yet is void: its Service has changed. It gives up what it was about to get, so that
+    /// nobody has to make way for it; it is settled and decided anew.
+    pub(crate) fn void_decision(&mut self, key: &ServiceKey) {
+        let Gate::Lease(leased) = &mut self.gate else { return };
+        let Some(pending) = leased.outbox.take(key) else { return };
+        let (Some(allocator), Some(entry)) = (&mut self.allocator, self.services.get_mut(key)) else {
+            return;
+        };
+        entry.story = pending.told;
+        entry.writing = false;
+        entry.again = false;
+        entry.intent = None;
+        allocator.release(key);
+        if entry.ours {
+            allocator.hold_back(key, &entry.claim.held);
+        }
+        self.note_changes();
+    }
+
     /// The watch of Services starts over: a list that is older than what is known may just have been taken for true.
     pub(crate) fn services_start_over(&mut self) {
         if let Gate::Lease(leased) = &mut self.gate

@@ -70,6 +70,7 @@ impl Core {
                     let version = object.metadata.resource_version.clone().unwrap_or_default();
                     entry.update(&self.settings, object);
                     self.version_seen(&key, &uid, &version);
+                    self.void_decision(&key);
                     self.queue.changed.insert(key);
                     return;
                 }

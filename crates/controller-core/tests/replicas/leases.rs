@@ -112,6 +112,28 @@ fn a_watch_that_lags_behind_a_reading_takes_nothing_from_a_service_made_again() 
 }
 
 #[test]
+fn a_holder_does_not_make_way_for_a_decision_that_is_void() {
+    let mut bench = two();
+    let share =
+        |name: &str, port: u16| json!({ "name": name, "ann": { "allow-shared-ip": "k" }, "ports": [port] });
+    bench.service(share("a", 80));
+    bench.run_for(SECOND);
+    bench.lease_fate = Box::new(|_, request| {
+        matches!(request, LeaseRequest::Replace(_)).then(|| WriteError::no_answer("away"))
+    });
+    // It is about to join, and then the two part before anything was sent.
+    bench.service(share("b", 81));
+    bench.run_for(Duration::from_millis(100));
+    bench.service(json!({ "name": "b", "loadBalancerIP": "9.9.9.9" }));
+    bench.service(json!({ "name": "a", "ann": { "allow-shared-ip": null } }));
+    bench.run_for(Duration::from_millis(100));
+    bench.lease_fate = Box::new(|_, _| None);
+    bench.run_for(10 * SECOND);
+    assert_eq!((bench.ips("a").as_str(), bench.ips("b").as_str()), ("1.2.3.0", ""));
+    assert_eq!(bench.sent(0), ["a"], "nothing had to move");
+}
+
+#[test]
 fn who_was_refused_for_the_sake_of_a_decision_that_is_taken_back_is_served() {
     let mut bench = two();
     bench.api.pool(json!({ "name": "p", "addresses": ["1.2.3.0/32"] }));
