@@ -252,6 +252,10 @@ impl Core {
         let (Some(allocator), Some(entry)) = (&mut self.allocator, self.services.get_mut(key)) else {
             return;
         };
+        if entry.object.metadata.uid.as_deref().unwrap_or_default() != pending.intent.uid {
+            // It was of a former Service of that name.
+            return;
+        }
         entry.story = pending.told;
         entry.writing = false;
         entry.again = false;
