@@ -16,7 +16,7 @@ use ferrolb_config::Config;
 
 use super::api::{Author, Version};
 use super::facts::{Facts, Fault, Requested};
-use super::process::shown;
+use super::process::{Wrote, shown};
 use super::shape::{SERVICES, service_slot};
 use super::tally::Mark;
 use super::world::{Mind, Mode, Sent, World};
@@ -108,14 +108,17 @@ fn contended(world: &World, mind: &Mind, own: &Version) -> bool {
     };
     (0..SERVICES).filter(|slot| *slot != own.slot).any(|slot| {
         let seen = mind.knows.seen[slot].as_ref().filter(|version| version.facts.is_ours());
-        let given = mind.knows.wrote[slot].as_ref().is_some_and(|wrote| {
+        let gives = |wrote: &Rc<Wrote>| {
             own.facts.ips().any(|ip| wrote.ips.contains(&ip))
                 && (apart(&wrote.upon) || seen.is_none_or(apart))
-        });
+        };
+        let waits = world.mode == Mode::Lease;
+        let given = mind.knows.wrote[slot].as_ref().is_some_and(gives)
+            || waits && mind.knows.wrote_before[slot].iter().any(gives);
         // Where decisions wait for the Lease, this one was made at any time since its version was learnt.
         let since = mind.knows.learnt[own.slot][slot];
         let mut lately = world.api.history[slot].iter().rev().take_while(|version| version.number >= since);
-        seen.is_some_and(lists) || given || world.mode == Mode::Lease && lately.any(lists)
+        seen.is_some_and(lists) || given || waits && lately.any(lists)
     })
 }
 

@@ -126,8 +126,13 @@ pub(crate) struct Knowledge {
     /// Which versions of the others were known when the present one of each was learnt.
     pub(crate) learnt: [[u64; SERVICES]; SERVICES],
     /// Its last write of each.
-    pub(crate) wrote: [Option<Wrote>; SERVICES],
+    pub(crate) wrote: [Option<Rc<Wrote>>; SERVICES],
+    /// Those before it, as far as anything may still have been decided for their sake.
+    pub(crate) wrote_before: [Vec<Rc<Wrote>>; SERVICES],
 }
+
+/// How many writes of a Service are of interest.
+const MEMORY: usize = 4;
 
 /// A write of a Service.
 #[derive(Clone, Debug)]
@@ -152,8 +157,13 @@ impl Knowledge {
                 former.as_ref().filter(|wrote| wrote.ips.contains(ip)).and_then(|wrote| wrote.since.get(ip));
             (*ip, before.copied().unwrap_or(known))
         };
-        self.wrote[slot] =
-            Some(Wrote { upon: Rc::clone(upon), ips: ips.to_vec(), since: ips.iter().map(since).collect() });
+        let since = ips.iter().map(since).collect();
+        self.wrote[slot] = Some(Rc::new(Wrote { upon: Rc::clone(upon), ips: ips.to_vec(), since }));
+        let before = &mut self.wrote_before[slot];
+        before.extend(former);
+        if before.len() > MEMORY {
+            before.remove(0);
+        }
     }
 }
 
@@ -312,6 +322,7 @@ impl Process {
         }
         if !known.as_ref().zip(version.as_ref()).is_some_and(|(known, version)| known.is_of(version)) {
             self.knows.wrote[slot] = None;
+            self.knows.wrote_before[slot].clear();
             self.gone.extend(known.as_ref().and_then(|known| known.object.metadata.uid.clone()));
         }
         *known = version;
