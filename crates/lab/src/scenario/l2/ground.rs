@@ -56,7 +56,12 @@ async fn hosts(stage: &mut Stage<'_>) -> Seen {
         .into())
 }
 
+/// A process is there a moment before it is what it will be: namespaces first, then the program.
 async fn daemons(stage: &mut Stage<'_>) -> Seen {
+    eventually(SOON, async || confined(stage).await).await
+}
+
+async fn confined(stage: &Stage<'_>) -> Seen {
     // CAP_NET_RAW is bit 13.
     const NET_RAW: u64 = 1 << 13;
     let daemons = stage.daemons().await?;
