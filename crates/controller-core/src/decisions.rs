@@ -105,6 +105,7 @@ impl Core {
             allocator.release(key);
             return;
         }
+        allocator.withdraw(key, &entry.claim.held);
         let holds = !entry.claim.held.is_empty() && allocator.adopt(&entry.claim);
         allocator.hold_back(key, &entry.claim.held);
         self.queue.ready.insert(Rank::new(holds, entry.created, key.clone()));

@@ -199,7 +199,10 @@ impl Core {
         let Gate::Lease(leased) = &mut self.gate else { return };
         match leased.leadership.answered(self.clock.now, result) {
             Turn::None => {}
-            Turn::NotCommitted => leased.outbox.not_committed(),
+            // Until the next attempt much may change: what is sent is decided upon what is known then.
+            Turn::NotCommitted => {
+                self.withdraw();
+            }
             Turn::Committed => {
                 leased.in_step = true;
                 for pending in leased.outbox.committed() {
@@ -232,16 +235,28 @@ impl Core {
         }
     }
 
-    /// Takes back every decision that is not committed.
-    pub(crate) fn withdraw(&mut self) {
-        let Gate::Lease(leased) = &mut self.gate else { return };
+    /// Takes back every decision that is not sent; whether there were any.
+    pub(crate) fn withdraw(&mut self) -> bool {
+        let Gate::Lease(leased) = &mut self.gate else { return false };
+        let mut by_age: Vec<(i64, Pending)> = Vec::new();
         for pending in leased.outbox.withdraw() {
-            let uid = self.services.get(&pending.key).and_then(|entry| entry.object.metadata.uid.as_deref());
-            if uid.unwrap_or_default() == pending.intent.uid {
-                self.take_back(&pending.key, pending.told);
-                self.note_changes();
+            let Some(entry) = self.services.get(&pending.key) else { continue };
+            if entry.object.metadata.uid.as_deref().unwrap_or_default() != pending.intent.uid {
+                continue;
             }
+            // All give up what they were to get before the first of them takes what it lists.
+            if let Some(allocator) = &mut self.allocator {
+                allocator.withdraw(&pending.key, &entry.claim.held);
+            }
+            by_age.push((entry.created, pending));
         }
+        by_age.sort_by(|(a, first), (b, second)| (a, &first.key).cmp(&(b, &second.key)));
+        let any = !by_age.is_empty();
+        for (_, pending) in by_age {
+            self.take_back(&pending.key, pending.told);
+        }
+        self.note_changes();
+        any
     }
 
     /// A decision that is not sent yet is void: its Service has changed. It gives up what it was about to get, so that
@@ -260,10 +275,7 @@ impl Core {
         entry.writing = false;
         entry.again = false;
         entry.intent = None;
-        allocator.release(key);
-        if entry.ours {
-            allocator.hold_back(key, &entry.claim.held);
-        }
+        allocator.withdraw(key, if entry.ours { &entry.claim.held } else { &[] });
         self.note_changes();
     }
 

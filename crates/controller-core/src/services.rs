@@ -186,12 +186,16 @@ impl Core {
         for key in by_age.iter().map(|(_, key)| key).chain(&later) {
             allocator.hold_back(key, &[]);
         }
-        let mut ranks = Vec::new();
-        for (created, key) in by_age {
-            let Some(entry) = self.services.get(&key) else { continue };
-            let holds = !entry.claim.held.is_empty() && allocator.adopt(&entry.claim);
-            ranks.push(Rank::new(holds, created, key));
+        let mut ranks = self.adopt(&by_age);
+        let refused = |rank: &Rank| {
+            !rank.holds()
+                && self.services.get(rank.service()).is_some_and(|entry| !entry.claim.held.is_empty())
+        };
+        if ranks.iter().any(refused) && self.withdraw() {
+            // Nobody makes way for what is not even sent.
+            ranks = self.adopt(&by_age);
         }
+        let Some(allocator) = &mut self.allocator else { return false };
         // What a stranger wrote into the status of those that cannot be decided now is listed all the same.
         for key in later {
             if let Some(entry) = self.services.get(&key) {
@@ -206,6 +210,19 @@ impl Core {
         }
         self.note_changes();
         true
+    }
+
+    /// Takes for these Services, in this order, what they list and may keep.
+    fn adopt(&mut self, by_age: &[(i64, ServiceKey)]) -> Vec<Rank> {
+        let mut ranks = Vec::new();
+        for (created, key) in by_age {
+            let (Some(allocator), Some(entry)) = (&mut self.allocator, self.services.get(key)) else {
+                continue;
+            };
+            let holds = !entry.claim.held.is_empty() && allocator.adopt(&entry.claim);
+            ranks.push(Rank::new(holds, *created, key.clone()));
+        }
+        ranks
     }
 
     /// Decides the next Service by rank: of those that changed, and of those who wait for what became free. False if

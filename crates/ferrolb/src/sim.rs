@@ -81,17 +81,27 @@ struct Report {
     broken: Vec<Broken>,
 }
 
-/// Plays the sequences until all are done or one breaks a rule.
+/// A sequence that takes longer than this has no end; to cut a broken one down may take its time.
+const ENDLESS: Duration = Duration::from_secs(300);
+
+/// Plays the sequences until all are done or one breaks a rule. Ends the process if one has no end.
 fn play(args: &Args) -> Report {
     let threads = args.threads.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZero::get);
     let next = AtomicU64::new(0);
     let done = AtomicU64::new(0);
     let over = AtomicBool::new(false);
+    let under_way: Vec<Mutex<Option<(u64, Instant)>>> = (0..threads).map(|_| Mutex::new(None)).collect();
+    let note = |player: usize, what: Option<(u64, Instant)>| {
+        if let Ok(mut slot) = under_way[player].lock() {
+            *slot = what;
+        }
+    };
     let report = Mutex::new(Report { tally: Tally::default(), broken: vec![] });
     std::thread::scope(|scope| {
+        let (next, done, over, report, note) = (&next, &done, &over, &report, &note);
         let players: Vec<_> = (0..threads)
-            .map(|_| {
-                scope.spawn(|| {
+            .map(|player| {
+                scope.spawn(move || {
                     let mut tally = Tally::default();
                     let mut broken = Vec::new();
                     while !over.load(Ordering::Relaxed) {
@@ -101,6 +111,7 @@ fn play(args: &Args) -> Report {
                         }
                         let seed = args.seed.wrapping_add(n);
                         let mourner = Mourner(seed);
+                        note(player, Some((seed, Instant::now())));
                         match controller::run(seed) {
                             Ok(counts) => tally.add(&counts),
                             Err(found) => {
@@ -111,6 +122,7 @@ fn play(args: &Args) -> Report {
                         std::mem::forget(mourner);
                         done.fetch_add(1, Ordering::Relaxed);
                     }
+                    note(player, None);
                     // Only a thread that panics leaves it poisoned, and then the whole ends.
                     if let Ok(mut report) = report.lock() {
                         report.tally.add(&tally);
@@ -119,11 +131,21 @@ fn play(args: &Args) -> Report {
                 })
             })
             .collect();
-        if std::io::stderr().is_terminal() {
-            while players.iter().any(|player| !player.is_finished()) {
+        let shows = std::io::stderr().is_terminal();
+        while players.iter().any(|player| !player.is_finished()) {
+            if shows {
                 eprint!("\r{} of {} sequences ", done.load(Ordering::Relaxed), args.sequences);
-                std::thread::sleep(Duration::from_millis(200));
             }
+            for slot in &under_way {
+                let begun = slot.lock().ok().and_then(|slot| *slot);
+                if let Some((seed, _)) = begun.filter(|(_, begun)| begun.elapsed() > ENDLESS) {
+                    eprintln!("the sequence with seed {seed} has no end");
+                    std::process::exit(1);
+                }
+            }
+            std::thread::sleep(Duration::from_millis(if shows { 200 } else { 20 }));
+        }
+        if shows {
             eprint!("\r\x1b[K");
         }
     });

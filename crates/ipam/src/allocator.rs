@@ -180,6 +180,13 @@ impl Allocator {
         self.hold_back_after(service, listed, before);
     }
 
+    /// Takes back from a Service what it was to get and nobody has heard of. What its status lists is held back.
+    pub fn withdraw(&mut self, service: &ServiceKey, listed: &[Option<IpAddr>]) {
+        let before = self.let_go(service);
+        self.drop_allocation(service);
+        self.hold_back_after(service, listed, before);
+    }
+
     /// Keeps off these addresses everybody who could not share them with the Service as it is, in place of what was
     /// reserved for it before; what its status lists is held back as by [`Allocator::hold_back`].
     ///

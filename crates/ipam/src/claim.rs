@@ -113,6 +113,11 @@ impl Rank {
         Self { holds: Reverse(holds), created, service }
     }
 
+    /// Whether it holds an address.
+    pub const fn holds(&self) -> bool {
+        self.holds.0
+    }
+
     /// Whose rank it is.
     pub const fn service(&self) -> &ServiceKey {
         &self.service

@@ -134,6 +134,49 @@ fn a_holder_does_not_make_way_for_a_decision_that_is_void() {
 }
 
 #[test]
+fn a_holder_keeps_its_address_beside_a_decision_that_could_not_be_committed() {
+    let mut bench = two();
+    bench.api.pool(json!({ "name": "p", "addresses": ["1.2.3.0/31"] }));
+    let share = |name: &str, key: &str, port: u16| json!({ "name": name, "ann": { "allow-shared-ip": key }, "ports": [port] });
+    bench.service(share("a", "k", 80));
+    bench.run_for(SECOND);
+    bench.lease_fate = Box::new(|_, request| {
+        matches!(request, LeaseRequest::Replace(_)).then(|| WriteError::no_answer("away"))
+    });
+    // The one is about to join, but nobody knows; the other one gives up the key.
+    bench.service(share("b", "k", 81));
+    bench.run_for(Duration::from_millis(100));
+    bench.service(share("a", "", 80));
+    bench.run_for(Duration::from_millis(100));
+    bench.lease_fate = Box::new(|_, _| None);
+    bench.run_for(10 * SECOND);
+    assert_eq!((bench.ips("a").as_str(), bench.ips("b").as_str()), ("1.2.3.0", "1.2.3.1"));
+    assert_eq!(bench.sent(0), ["a", "b"]);
+}
+
+#[test]
+fn what_could_not_be_committed_is_decided_again_before_it_is_sent() {
+    let mut bench = two();
+    let share = |name: &str, key: &str, port: u16| json!({ "name": name, "ann": { "allow-shared-ip": key }, "ports": [port] });
+    bench.service(share("a", "k", 80));
+    bench.service(share("b", "k", 81));
+    bench.run_for(SECOND);
+    assert_eq!((bench.ips("a").as_str(), bench.ips("b").as_str()), ("1.2.3.0", "1.2.3.0"));
+    bench.lease_fate = Box::new(|_, request| {
+        matches!(request, LeaseRequest::Replace(_)).then(|| WriteError::no_answer("away"))
+    });
+    // It would have to move, and then the other one goes.
+    bench.service(share("a", "other", 80));
+    bench.run_for(Duration::from_millis(100));
+    bench.api.delete_service("b");
+    bench.run_for(2 * SECOND);
+    bench.lease_fate = Box::new(|_, _| None);
+    bench.run_for(10 * SECOND);
+    assert_eq!(bench.ips("a"), "1.2.3.0");
+    assert_eq!(bench.sent(0), ["a", "b"], "nothing had to move");
+}
+
+#[test]
 fn who_was_refused_for_the_sake_of_a_decision_that_is_taken_back_is_served() {
     let mut bench = two();
     bench.api.pool(json!({ "name": "p", "addresses": ["1.2.3.0/32"] }));
