@@ -27,6 +27,9 @@ const LEASE_LIMIT: Duration = Duration::from_secs(3);
 const PAGE_LIMIT: Duration = Duration::from_secs(10);
 /// Objects per page of a list.
 const PAGE: u32 = 500;
+/// For a list that is looked at before each batch of writes: as the API server has it in memory. A reading by quorum
+/// waits there for the storage to tell how far it is, up to 100 ms; and a rival's Pod is there long before it acts.
+const CACHED: &str = "resourceVersion=0&";
 /// Labels that differ between one rollout and the next, and so say nothing of what a Pod is.
 const PASSING_LABELS: [&str; 4] =
     ["pod-template-hash", "controller-revision-hash", "app.kubernetes.io/version", "helm.sh/chart"];
@@ -87,9 +90,9 @@ impl Replica {
             return Ok(Neighbours::default());
         };
         let path = format!("/api/v1/namespaces/{}/pods", self.namespace);
-        let pods = self.list::<Pod>(&path, &format!("labelSelector={}&", escape(selector))).await?;
+        let pods = self.list::<Pod>(&path, &format!("{CACHED}labelSelector={}&", escape(selector))).await?;
         let nodes = if needs_nodes(&pods, &self.pod_uid) {
-            self.list::<Node>("/api/v1/nodes", "").await?
+            self.list::<Node>("/api/v1/nodes", CACHED).await?
         } else {
             vec![]
         };
@@ -105,16 +108,19 @@ impl Replica {
         Ok(selector(&own))
     }
 
-    /// Everything there is at one moment after this call. What cannot be decoded is left out, as by the watches.
+    /// Everything there is at one moment, after this call unless [`CACHED`] is asked for. What cannot be decoded is left out, as by the watches.
     async fn list<K: DeserializeOwned>(&self, path: &str, query: &str) -> Result<Vec<K>, WriteError> {
         let mut objects = Vec::new();
         let mut next: Option<String> = None;
         loop {
-            // Without a resourceVersion, and hence by quorum; the pages that follow are of the same moment.
-            let mut page = format!("{path}?{query}limit={PAGE}");
-            if let Some(token) = &next {
-                page.push_str(&format!("&continue={}", escape(token)));
-            }
+            // Without a resourceVersion by quorum; the pages that follow are of the same moment, and may not name one.
+            let page = match &next {
+                None => format!("{path}?{query}limit={PAGE}"),
+                Some(token) => {
+                    let query = query.trim_start_matches(CACHED);
+                    format!("{path}?{query}limit={PAGE}&continue={}", escape(token))
+                }
+            };
             let bytes = send(&self.client, Method::GET, &page, None, PAGE_LIMIT).await;
             self.heard(bytes.as_ref().err());
             let page: Page = serde_json::from_slice(&bytes?)
