@@ -4,7 +4,7 @@
 //! [`plan`] turns what is known of the cluster (configuration, nodes, Services with their endpoints) into a
 //! [`NodePlan`]: per Service what the own node may announce of it or the reason why nothing, per address the
 //! nodes that could answer for it, best first, and the interfaces of the own node. [`owner`] then says who of
-//! the living answers. The two are apart because members come and go faster than objects do: a failover needs
+//! the living answers, MetalLB's speakers among them ([`metallb`] is their rule). The two are apart because members come and go faster than objects do: a failover needs
 //! no new plan.
 //!
 //! Everything here is a pure function, and incremental work ([`NodePlan::replan`]) gives what a full pass would.
@@ -12,13 +12,14 @@
 mod election;
 mod inputs;
 mod members;
+pub mod metallb;
 mod plan;
 mod reason;
 mod sharing;
 
 pub use election::{Digest, digest};
 pub use inputs::{Endpoint, Endpoints, Ingress, Inputs, Node, Service, Settings, handles_class};
-pub use members::{Members, owner};
+pub use members::{Members, Standing, metallb_owners, owner};
 pub use plan::{NodePlan, Offer, ServicePlan, plan, why_no_candidate};
 pub use reason::Reason;
 pub use sharing::{AddressPlan, Finding};

@@ -11,7 +11,7 @@ use ferrolb_net_types::{Interfaces, NodeName, PoolName, ServiceKey};
 use crate::election::order;
 use crate::inputs::{Ingress, Inputs, Service, handles_class};
 use crate::sharing::join;
-use crate::{AddressPlan, Members, Reason, owner};
+use crate::{AddressPlan, Members, Reason, Standing, metallb, owner};
 
 /// What one node announces or could announce, and why not.
 ///
@@ -39,12 +39,22 @@ pub struct Offer {
     pub pool: PoolName,
     /// The nodes that can announce the Service, by order of election. May be empty.
     pub candidates: Arc<[NodeName]>,
+    /// The same nodes in MetalLB's order, which knows no preferences; `None` if its speakers announce the Service
+    /// nowhere, since they stumble over an entry of its status.
+    pub metallb: Option<Arc<[NodeName]>>,
     /// Where the own node announces it, if it is a candidate: the advertisements' interfaces together.
     pub interfaces: Interfaces,
     /// Whether the own node is a candidate, or why not.
     pub here: Result<(), Reason>,
     /// The Service's age, which ranks those that share an address.
     pub(crate) created: i64,
+}
+
+impl Offer {
+    /// Whether the one comes before the other in the Service's order of election.
+    fn prefers(&self, one: &NodeName, other: &NodeName) -> bool {
+        self.candidates.iter().find(|node| [one, other].contains(node)) == Some(one)
+    }
 }
 
 /// The whole plan.
@@ -124,12 +134,21 @@ impl NodePlan {
             }
             first = first.or(leader);
         }
-        match first {
-            Some(leader) if ours.is_empty() => Err(Reason::Outranked(leader.clone())),
+        let Some(leader) = first else {
             // The own node is a candidate, so somebody leads unless the members leave the own node out.
-            None => Err(Reason::NoServingEndpoint),
-            Some(_) => Ok(ours),
+            return Err(Reason::NotEligible);
+        };
+        if !ours.is_empty() {
+            return Ok(ours);
         }
+        Err(match (members.standing(node), members.standing(leader)) {
+            (_, Some(Standing::Metallb)) => Reason::LedByMetallb(leader.clone()),
+            (None, _) => Reason::NotEligible,
+            (Some(Standing::Stale), Some(Standing::Ours)) if offer.prefers(node, leader) => {
+                Reason::ViewStale(leader.clone())
+            }
+            _ => Reason::Outranked(leader.clone()),
+        })
     }
 
     /// Joins the holders of an address anew; whether that changed its plan.
@@ -169,9 +188,12 @@ fn decide(inputs: &Inputs<'_>, service: &Service) -> ServicePlan {
     let interfaces = advertisements()
         .filter(|ad| ad.nodes.contains(inputs.node))
         .fold(Interfaces::Named([].into()), |all, ad| all.union(&ad.interfaces));
+    let by_hash: Arc<[NodeName]> = order(eligible.keys().map(|node| (*node, 0)).collect(), first).into();
+    let preferring = eligible.values().any(|weight| *weight != 0);
     Ok(Offer {
         pool: pool.name.clone(),
-        candidates: order(eligible, first).into(),
+        candidates: if preferring { order(eligible, first).into() } else { by_hash.clone() },
+        metallb: metallb::addresses(service).is_ok().then_some(by_hash),
         interfaces,
         here: candidate(inputs, service, pool, inputs.node),
         created: service.created,

@@ -50,6 +50,15 @@ pub enum Reason {
     NoLocalEndpoint(NodeName),
     /// The node could announce it, but this one comes first.
     Outranked(NodeName),
+    /// The node could announce it, but by MetalLB's rule the MetalLB speaker on this one does.
+    LedByMetallb(NodeName),
+    /// The node would come first, but its speaker lost the Kubernetes API; that of this node has it.
+    ViewStale(NodeName),
+    /// The node's speaker has not exchanged state with the others yet, so it cannot know who leads.
+    NotEligible,
+    /// The node's speaker was stopped for longer than it takes the others to notice: it says nothing until one of
+    /// them has acknowledged it.
+    Gated,
 }
 
 impl Reason {
@@ -67,7 +76,11 @@ impl Reason {
             | Self::NodeExcluded(_)
             | Self::NodeNetworkUnavailable(_)
             | Self::NoLocalEndpoint(_)
-            | Self::Outranked(_) => "notOwner",
+            | Self::Outranked(_)
+            | Self::LedByMetallb(_)
+            | Self::ViewStale(_)
+            | Self::NotEligible
+            | Self::Gated => "notOwner",
         }
     }
 }
@@ -116,6 +129,17 @@ impl fmt::Display for Reason {
                 write!(f, "externalTrafficPolicy is Local and no endpoint on node {node} serves")
             }
             Self::Outranked(node) => write!(f, "node {node} comes first in the election"),
+            Self::LedByMetallb(node) => {
+                write!(f, "node {node}, whose speaker is MetalLB's, comes first in MetalLB's election")
+            }
+            Self::ViewStale(node) => write!(
+                f,
+                "the speaker has lost the Kubernetes API, and node {node}, whose speaker has it, takes its place"
+            ),
+            Self::NotEligible => f.write_str("the speaker has not heard from the other speakers yet"),
+            Self::Gated => f.write_str(
+                "the speaker stood still for so long that others may have taken over, and none has answered it since",
+            ),
         }
     }
 }

@@ -23,6 +23,9 @@ pub struct AddressPlan {
     /// The nodes that can announce it, best first: those that serve most of the holders, then those that serve
     /// the oldest, then in that one's order of election.
     pub candidates: Arc<[NodeName]>,
+    /// The orders of MetalLB's election, which knows no preferences, for those of the Services that its speakers
+    /// announce: all candidates of the Service, the leader first. Equal orders stand here once.
+    pub metallb: Vec<Arc<[NodeName]>>,
     /// Something about it that its users should know.
     pub finding: Option<Finding>,
 }
@@ -65,7 +68,8 @@ pub(crate) fn join(holders: &[(&ServiceKey, &Offer)]) -> Option<AddressPlan> {
         .iter()
         .filter(|(_, offer)| offer.here.is_ok())
         .fold(Interfaces::Named([].into()), |all, (_, offer)| all.union(&offer.interfaces));
-    let plan = |candidates, finding| Some(AddressPlan { services, interfaces, candidates, finding });
+    let metallb = distinct(holders.iter().filter_map(|(_, offer)| offer.metallb.as_ref()));
+    let plan = |candidates, finding| Some(AddressPlan { services, interfaces, candidates, metallb, finding });
     // A holder without candidates (no endpoints, say) has no say.
     let voters: Vec<_> = holders.iter().filter(|(_, offer)| !offer.candidates.is_empty()).collect();
     match voters[..] {
@@ -89,6 +93,17 @@ pub(crate) fn join(holders: &[(&ServiceKey, &Offer)]) -> Option<AddressPlan> {
             plan(candidates, disagree.then_some(Finding::SharersDisagree { leaders, unserved }))
         }
     }
+}
+
+/// The orders that somebody leads, each once, as they come.
+fn distinct<'a>(orders: impl Iterator<Item = &'a Arc<[NodeName]>>) -> Vec<Arc<[NodeName]>> {
+    let mut all: Vec<Arc<[NodeName]>> = Vec::new();
+    for order in orders.filter(|order| !order.is_empty()) {
+        if !all.contains(order) {
+            all.push(order.clone());
+        }
+    }
+    all
 }
 
 /// One order out of several.

@@ -3,13 +3,13 @@
 
 #![allow(clippy::unwrap_used)] // the helpers of tests
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use ferrolb_announce::{
-    Endpoint, Finding, Ingress, Inputs, Members, Node, NodePlan, Offer, Reason, Service, Settings, owner,
-    plan, why_no_candidate,
+    Endpoint, Finding, Ingress, Inputs, Members, Node, NodePlan, Offer, Reason, Service, Settings, Standing,
+    owner, plan, why_no_candidate,
 };
 use ferrolb_config::{Config, L2Advertisement, Pool, Selector};
 use ferrolb_net_types::{Interfaces, NodeName, PoolName, ServiceKey};
@@ -416,13 +416,13 @@ fn a_preferred_node_leads_while_it_is_eligible() {
 #[test]
 fn only_living_members_lead() {
     let cluster = both().with("s", service("10.20.30.1", &[UP1]));
-    let alone = Members::Known([NodeName::from(IRIS1)].into());
+    let alone = Members::from_iter([(IRIS1, Standing::Ours)]);
     let key = ServiceKey::new("default", "s");
     let verdict = cluster.plan(IRIS1).verdict(&IRIS1.into(), &key, &alone);
     assert_eq!(verdict, Ok([ip("10.20.30.1")].into()));
     let verdict = cluster.plan(IRIS1).verdict(&IRIS1.into(), &key, &Members::EveryNode);
     assert_eq!(verdict, Err(Reason::Outranked(IRIS2.into())));
-    let nobody = Members::Known(BTreeSet::new());
+    let nobody = Members::Known(BTreeMap::new());
     assert_eq!(owner(&cluster.plan(IRIS1).addresses[&ip("10.20.30.1")], &nobody), None);
 }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use ferrolb_announce::{AddressPlan, Members, NodePlan};
+use ferrolb_announce::{AddressPlan, Members, NodePlan, Standing};
 use ferrolb_l2::wire::{Frame, Operation};
 use ferrolb_linux::link::{VethEnd, create_veth};
 use ferrolb_linux::probe::{Listener, Prober};
@@ -62,7 +62,7 @@ fn it_answers_and_announces_what_the_plan_gives_this_node_and_stops_with_it() {
     assert_eq!(prober.answers(VIP, SHORT).unwrap(), []);
     // That node is gone: back.
     node.handle.set_plan(plan(&[(VIP, "other,node", Interfaces::All)]));
-    node.handle.set_members(Members::Known(BTreeSet::from(["node".into()])));
+    node.handle.set_members(Members::from_iter([("node", Standing::Ours)]));
     node.until("it owns the address again", |seen| seen.owned.contains_key(&VIP.into()));
     assert_eq!(prober.ask(VIP, LONG).unwrap().unwrap().mac, NODE_MAC);
     // An interface that the advertisement does not name: owned, not answered.
@@ -324,11 +324,12 @@ fn announcements(listener: &mut Listener, mac: Mac, count: usize) -> Vec<Operati
 fn plan(addresses: &[(Ipv4Addr, &str, Interfaces)]) -> Arc<NodePlan> {
     let mut plan = NodePlan::default();
     for (address, candidates, interfaces) in addresses {
-        let candidates: Vec<NodeName> = candidates.split(',').map(NodeName::from).collect();
+        let candidates: Arc<[NodeName]> = candidates.split(',').map(NodeName::from).collect();
         let address_plan = AddressPlan {
             services: Vec::new(),
             interfaces: interfaces.clone(),
-            candidates: candidates.into(),
+            metallb: vec![candidates.clone()],
+            candidates,
             finding: None,
         };
         plan.addresses.insert(IpAddr::V4(*address), Arc::new(address_plan));
