@@ -3,9 +3,12 @@
 //!
 //! A condition that says what is so anyhow, and is merely missing, is no reason to write: otherwise a first start
 //! would write every Service. It comes along with the next write that has a reason.
+//!
+//! Nor does anything here depend on who else holds what: that changes without the Service being looked at, and the next
+//! start would write it. The events name names.
 
 use ferrolb_api::{ALLOCATED_CONDITION, ANNOUNCED_CONDITION};
-use ferrolb_ipam::{Decision, Outcome, PoolMark, Refusal};
+use ferrolb_ipam::{Decision, Lack, Outcome, PoolMark, Refusal};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
@@ -65,7 +68,10 @@ pub(crate) fn allocated(decision: &Decision) -> Want {
             }
             Want::Is(Fact { holds: true, reason: "Allocated", message, insists: false })
         }
-        Outcome::Pending(why) => refused(word(why), why.to_string()),
+        Outcome::Pending(refusal) => match &decision.lack {
+            Some(why) => refused(word(why), why.to_string()),
+            None => refused(word(&Lack::Refused(refusal.clone())), refusal.to_string()),
+        },
         Outcome::KeptDespite(why) => refused("InvalidRequest", why.to_string()),
         Outcome::NoPools => refused("NoPools", text("there is no IPAddressPool")),
         Outcome::NoClusterIps => refused("NoClusterIPs", text("the Service has no cluster IP yet")),
@@ -82,20 +88,23 @@ pub(crate) fn allocated(decision: &Decision) -> Want {
     }
 }
 
-const fn word(why: &Refusal) -> &'static str {
+const fn word(why: &Lack) -> &'static str {
+    let why = match why {
+        Lack::InPool(_) => return "NoAddressInPool",
+        Lack::InUse(_) => return "AddressInUse",
+        Lack::Refused(why) => why,
+    };
     match why {
         Refusal::Request(_) => "InvalidRequest",
         Refusal::FamilyMismatch(_) => "FamilyMismatch",
         Refusal::PoolMismatch { .. } => "PoolMismatch",
         Refusal::UnknownPool(_) => "UnknownPool",
         Refusal::NoAddress => "NoAddress",
-        Refusal::PoolFull(_) => "PoolFull",
-        Refusal::PoolNotDual(_) | Refusal::PoolLacksFamily(..) => "PoolLacksFamily",
+        Refusal::PoolFull(_) | Refusal::PoolNotDual(_) | Refusal::PoolLacksFamily(..) => "NoAddressInPool",
         Refusal::NotInOnePool(_) => "NotInOnePool",
         Refusal::PoolNotCompatible(_) => "PoolNotCompatible",
         Refusal::MoreThanTwo(_) | Refusal::SameFamily(..) => "TooManyAddresses",
-        Refusal::InUse { .. } => "AddressInUse",
-        Refusal::PortInUse { .. } => "PortInUse",
+        Refusal::InUse { .. } | Refusal::PortInUse { .. } => "AddressInUse",
     }
 }
 
@@ -194,6 +203,7 @@ mod tests {
             notices: vec![],
             outcome,
             cleared: None,
+            lack: None,
             waits_for: None,
         }
     }

@@ -234,6 +234,7 @@ mod tests {
             notices: vec![],
             outcome: Outcome::Kept,
             cleared: None,
+            lack: None,
             waits_for: None,
         }
     }

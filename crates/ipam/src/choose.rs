@@ -89,11 +89,22 @@ impl Allocator {
             return Err(Refusal::FamilyMismatch(ips.to_vec()));
         }
         let owner = self.admit(claim, &wanted, Covered::ByWhatIsHandedOut)?;
-        let pool = owner.map(|id| self.space.pool(id).name.as_str());
-        if !claim.requested_pool.is_empty() && pool != Some(claim.requested_pool.as_str()) {
-            return Err(Refusal::PoolMismatch { ips: ips.to_vec(), pool: claim.requested_pool.clone() });
+        if let Some(why) = self.pool_mismatch(claim, ips, owner) {
+            return Err(why);
         }
         self.assign(claim, &wanted, Covered::ByWhatIsHandedOut)
+    }
+
+    /// Whether these addresses, of this pool, are of another one than the Service asks for.
+    pub(crate) fn pool_mismatch(
+        &self,
+        claim: &Claim,
+        ips: &[IpAddr],
+        owner: Option<PoolId>,
+    ) -> Option<Refusal> {
+        let pool = owner.map(|id| self.space.pool(id).name.as_str());
+        let mismatch = !claim.requested_pool.is_empty() && pool != Some(claim.requested_pool.as_str());
+        mismatch.then(|| Refusal::PoolMismatch { ips: ips.to_vec(), pool: claim.requested_pool.clone() })
     }
 
     fn choose_in_requested_pool(&self, claim: &Claim, wish: Wish) -> Result<Vec<IpAddr>, Refusal> {

@@ -9,6 +9,7 @@ use crate::allocator::{Allocator, Covered};
 use crate::choose::Wish;
 use crate::claim::{Claim, IpFamilyPolicy};
 use crate::family::Families;
+use crate::lack::Lack;
 use crate::notice::Notice;
 use crate::refusal::Refusal;
 use crate::request::RequestError;
@@ -27,6 +28,9 @@ pub struct Decision {
     pub outcome: Outcome,
     /// Why the addresses in its status, or those that it held, could not stay, if they could not.
     pub cleared: Option<Cleared>,
+    /// Why it has no address, in words for what is stored: the same whoever else holds what. `None` unless the
+    /// outcome is [`Outcome::Pending`].
+    pub lack: Option<Lack>,
     /// What has to become free before deciding again may come out better. `None`: only other pools, or a change of
     /// the Service itself, can help.
     pub waits_for: Option<Want>,
@@ -162,7 +166,11 @@ impl Allocator {
             _ => None,
         });
         let waits_for = lacking.and_then(|why| self.want(claim, wish, why));
-        Decision { ingress, pool, notices: story.notices, outcome, cleared: story.cleared, waits_for }
+        let lack = match &outcome {
+            Outcome::Pending(why) => Some(self.lack(claim, why)),
+            _ => None,
+        };
+        Decision { ingress, pool, notices: story.notices, outcome, cleared: story.cleared, lack, waits_for }
     }
 
     fn settle(&mut self, claim: &Claim, story: &mut Story) -> Settled {

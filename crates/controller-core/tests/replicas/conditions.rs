@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use ferrolb_api::request::ApiRequest;
 use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, NS, SYSTEM};
@@ -121,6 +122,64 @@ fn a_change_of_the_text_alone_keeps_the_time() {
     cluster.quiet();
     assert_eq!(condition(&cluster, "s", ALLOCATED), "False UnknownPool: unknown pool \"r\"");
     assert_eq!(conditions(&cluster, "s")[0]["lastTransitionTime"], since);
+}
+
+/// Whatever others do to each other, nothing is written to who waits; and what is stored is what a start would store.
+#[test]
+fn why_somebody_waits_does_not_say_who_else_holds_what() {
+    let with = |name: &str, mut short: Value| {
+        short["name"] = json!(name);
+        short
+    };
+    let of_d = || json!({ "ann": { "address-pool": "d" } });
+    let v6 = || json!({ "v6": true, "ann": { "address-pool": "d" } });
+    let share = |port: u16, key: &str| json!({ "loadBalancerIP": "1.2.3.0", "ann": { "allow-shared-ip": key }, "ports": [port] });
+    for (what, waits, changes, expected) in [
+        (
+            "nothing of its family, and then nothing at all",
+            with("s", of_d()),
+            vec![with("b", v6()), with("c", of_d())],
+            "False NoAddressInPool: no available IPs in pool d that the Service could use",
+        ),
+        (
+            "one family of two, and then none",
+            with("s", json!({ "dual": true, "ann": { "address-pool": "d" } })),
+            vec![with("b", v6())],
+            "False NoAddressInPool: no available IPs in pool d that the Service could use",
+        ),
+        (
+            "another user, another port, another key",
+            with("s", share(80, "k")),
+            vec![with("b", share(81, "k")), with("c", share(80, "k")), with("holder", share(80, "k"))],
+            "False AddressInUse: 1.2.3.0 in use by Services with which this one may not share",
+        ),
+        (
+            "asks for another pool's address as well",
+            with("s", json!({ "loadBalancerIP": "1.2.3.0", "ann": { "address-pool": "d" } })),
+            vec![with("holder", json!({ "loadBalancerIP": "1.2.3.1" }))],
+            "False PoolMismatch: requested loadBalancer IP(s) [\"1.2.3.0\"] is not compatible with requested address pool d",
+        ),
+    ] {
+        let mut cluster = cluster();
+        cluster.pool(json!({ "name": "d", "addresses": ["9.9.9.9/32", "1000::/128"], "autoAssign": false }));
+        cluster.service(with("holder", share(80, "other")));
+        cluster.service(with("taker", of_d()));
+        cluster.quiet();
+        cluster.service(waits);
+        cluster.quiet();
+        cluster.service_writes();
+        assert_eq!(condition(&cluster, "s", ALLOCATED), expected, "{what}");
+        for change in changes {
+            cluster.service(change.clone());
+            cluster.quiet();
+            let written = |write: &ApiRequest| write.name.as_deref() == Some("s");
+            assert!(!cluster.service_writes().iter().any(written), "{what}: {change}");
+            cluster.stop();
+            cluster.start();
+            cluster.quiet();
+            assert_eq!(cluster.service_writes(), [], "{what}: {change}");
+        }
+    }
 }
 
 #[test]
