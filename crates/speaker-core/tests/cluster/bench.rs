@@ -101,7 +101,7 @@ impl Bench {
         (self.settings)(&mut settings);
         let mut speaker = Speaker {
             core: Core::new(settings),
-            wire: Wire::new(NodeName::from(node)),
+            wire: Wire::new(NodeName::from(node), None),
             mac: Mac([0x52, 0x54, 0, 0x3a, 0x10, 0x17 + number]),
             read: self.api.log.len(),
             delay: Duration::from_millis(3),
@@ -164,6 +164,7 @@ impl Bench {
                     }
                     Output::Send { .. } => panic!("only answers are due"),
                     Output::Report(report) => speaker.mail.push_back((now, Input::Wire(report))),
+                    Output::Gossip(_) | Output::Stopped => unreachable!("no member list, no stop"),
                 }
             }
         }
@@ -330,6 +331,7 @@ impl Speaker {
                     gratuitous.push((millis, node, address, operation));
                 }
                 Output::Report(report) => self.mail.push_back((now, Input::Wire(report))),
+                Output::Gossip(_) | Output::Stopped => unreachable!("no member list, no stop"),
             }
         }
         busy

@@ -85,7 +85,7 @@ fn nothing_is_deleted_before_every_kind_is_listed_and_the_wire_has_spoken() {
     // It sees its lists, but has no interface yet: nothing it says could be known to be untrue.
     bench.start(NODE1, "1");
     let speaker = bench.speakers.get_mut(NODE1).unwrap();
-    *speaker.wire() = ferrolb_speaker_core::wire::Wire::new(NODE1.into());
+    *speaker.wire() = ferrolb_speaker_core::wire::Wire::new(NODE1.into(), None);
     bench.run(Duration::from_secs(30));
     assert_eq!(bench.statuses(), before);
     assert_eq!(bench.take_writes(), Vec::<String>::new());

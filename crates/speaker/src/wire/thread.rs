@@ -57,7 +57,7 @@ impl Thread {
         let monitor = LinkMonitor::open()?;
         poller.add(&monitor, MONITOR)?;
         Ok(Self {
-            wire: Wire::new(node),
+            wire: Wire::new(node, None),
             ports: Ports::new(excluded),
             poller,
             monitor,
@@ -170,6 +170,7 @@ impl Thread {
                         self.resync = Some(now + RESYNC);
                     }
                 }
+                Output::Gossip(_) | Output::Stopped => {}
             }
         }
     }

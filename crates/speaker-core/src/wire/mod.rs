@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The fast side: who answers for an address now, and the answering.
+//!
+//! It needs nothing from the control side but the latest plan and who else should be there, and never waits for
+//! it: a member that dies while the API is away still hands its addresses over.
+//!
+//! ```text
+//!   plan ──────────────────────┐
+//!   datagrams, streams ─► membership ─► members ─► answering ─► l2 engine ─► frames
+//!   peers, API, stop ──────┘                                        ▲
+//!   frames, interfaces ─────────────────────────────────────────────┘
+//! ```
+
+mod answering;
+mod membership;
+mod report;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use ferrolb_announce::{Members, NodePlan};
+use ferrolb_l2::Engine;
+pub use ferrolb_l2::{Counters, Interface, Purpose};
+use ferrolb_net_types::{IfIndex, NodeName, Time};
+
+pub use membership::{Cause, Gossip, Membership, Peer, Trouble};
+use report::Pending;
+pub use report::Report;
+
+/// Who answers, and the answering. It does so from when plan, members and interfaces are all known.
+///
+/// Drive it like an engine: [`Wire::handle`] for every input, [`Wire::handle_timeout`] when
+/// [`Wire::next_deadline`] has come (which may be at once), then [`Wire::poll`] until `None`.
+///
+/// Only IPv4 addresses are answered for; an IPv6 address is never reported as owned.
+#[derive(Debug)]
+pub struct Wire {
+    node: NodeName,
+    engine: Engine,
+    gossip: Option<membership::Machine>,
+    plan: Option<Arc<NodePlan>>,
+    members: Option<Members>,
+    interfaces: Option<Vec<Interface>>,
+    owned: BTreeSet<Ipv4Addr>,
+    stopped: bool,
+    report: Pending,
+}
+
+/// Something happened.
+#[derive(Clone, Debug)]
+pub enum Input<'a> {
+    /// A plan of the control side, for this node.
+    Plan(Arc<NodePlan>),
+    /// Whose speakers live.
+    Members(Members),
+    /// The speakers that should be members: all others whose Pods run. Replaces the last such list. Without a
+    /// member list it changes nothing.
+    Peers(&'a [Peer]),
+    /// The control side has lost the Kubernetes API for too long to be trusted, or has it (again).
+    Api {
+        /// Whether it has it.
+        working: bool,
+    },
+    /// Something for the member list: datagrams and streams.
+    Gossip(ferrolb_gossip::Input<'a>),
+    /// The process is to end: leave, hand over, and say [`Output::Stopped`].
+    Stop,
+    /// The interfaces that can answer, all of them.
+    Interfaces(&'a [Interface]),
+    /// An Ethernet frame came in.
+    Frame {
+        /// The interface it came in on.
+        interface: IfIndex,
+        /// The VLAN of a tag that was taken off before the frame was handed over.
+        vlan: Option<u16>,
+        /// The frame.
+        bytes: &'a [u8],
+    },
+    /// A frame that was given out could not be sent.
+    SendFailed {
+        /// Its address.
+        address: Ipv4Addr,
+        /// What it was for.
+        purpose: Purpose,
+    },
+    /// A report was lost: make a complete one.
+    Resync,
+}
+
+/// Something to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Send this frame.
+    Send {
+        /// The interface.
+        interface: IfIndex,
+        /// The address it is about.
+        address: Ipv4Addr,
+        /// What it is for.
+        purpose: Purpose,
+        /// The frame, padded to the minimum.
+        frame: [u8; ferrolb_l2::wire::MINIMUM],
+    },
+    /// Do this for the member list: always one of `Datagram`, `Open`, `Answer` and `Close`.
+    Gossip(ferrolb_gossip::Output),
+    /// Tell the control side. If that cannot be done at once, drop it and pass [`Input::Resync`] later.
+    Report(Report),
+    /// After [`Input::Stop`]: everything is handed over, the process may end.
+    Stopped,
+}
+
+impl Wire {
+    /// The wire side of the speaker on this node; without a member list every node counts as having a speaker.
+    pub fn new(node: NodeName, gossip: Option<Gossip>) -> Self {
+        let members = if gossip.is_some() { None } else { Some(Members::EveryNode) };
+        Self {
+            engine: Engine::new(),
+            gossip: gossip.map(|gossip| membership::Machine::new(&node, gossip)),
+            node,
+            plan: None,
+            members,
+            interfaces: None,
+            owned: BTreeSet::new(),
+            stopped: false,
+            report: Pending::all(),
+        }
+    }
+
+    /// Takes one input.
+    pub fn handle(&mut self, now: Time, input: Input<'_>) {
+        match input {
+            Input::Frame { interface, vlan, bytes } => {
+                self.engine.handle(now, ferrolb_l2::Input::Frame { interface, vlan, bytes });
+            }
+            Input::Gossip(input) => self.tell_gossip(now, |gossip| gossip.handle(now, input)),
+            Input::Peers(peers) => self.tell_gossip(now, |gossip| gossip.set_peers(now, peers)),
+            Input::Api { working } => self.tell_gossip(now, |gossip| gossip.set_api(now, working)),
+            Input::Stop => {
+                self.tell_gossip(now, |gossip| gossip.stop(now));
+                self.stopped = true;
+            }
+            Input::Plan(plan) => self.set_plan(now, plan),
+            Input::Members(members) => self.set_members(now, members),
+            Input::Interfaces(interfaces) => {
+                if self.interfaces.as_deref() != Some(interfaces) {
+                    let first = self.interfaces.replace(interfaces.to_vec()).is_none();
+                    self.engine.handle(now, ferrolb_l2::Input::Interfaces(interfaces));
+                    self.report.interfaces = true;
+                    self.report.addresses.extend(&self.owned);
+                    if first {
+                        self.decide_all(now);
+                    }
+                }
+            }
+            Input::SendFailed { address, purpose } => {
+                self.engine.handle(now, ferrolb_l2::Input::SendFailed { address, purpose });
+            }
+            Input::Resync => self.report.again(),
+        }
+    }
+
+    /// Does what is due. It may be due again at once, so that frames are answered in between.
+    pub fn handle_timeout(&mut self, now: Time) {
+        self.tell_gossip(now, |gossip| gossip.handle_timeout(now));
+        self.engine.handle_timeout(now);
+        self.look_at_counters(now);
+    }
+
+    /// The next thing to do, if any.
+    pub fn poll(&mut self, now: Time) -> Option<Output> {
+        if let Some(ferrolb_l2::Output::Send { interface, address, purpose, frame }) = self.engine.poll() {
+            self.report.counted(now);
+            return Some(Output::Send { interface, address, purpose, frame });
+        }
+        if let Some(output) = self.gossip.as_mut().and_then(membership::Machine::poll) {
+            return Some(Output::Gossip(output));
+        }
+        if let Some(report) = self.take_report() {
+            return Some(Output::Report(report));
+        }
+        std::mem::take(&mut self.stopped).then_some(Output::Stopped)
+    }
+
+    /// When to call [`Wire::handle_timeout`] at the latest.
+    pub fn next_deadline(&self) -> Option<Time> {
+        let gossip = self.gossip.as_ref().and_then(membership::Machine::next_deadline);
+        self.engine.next_deadline().into_iter().chain(gossip).chain(self.report.deadline()).min()
+    }
+
+    /// The addresses that this node owns now, ascending.
+    pub fn owned(&self) -> impl Iterator<Item = Ipv4Addr> {
+        self.owned.iter().copied()
+    }
+
+    const fn ready(&self) -> bool {
+        self.plan.is_some() && self.members.is_some() && self.interfaces.is_some()
+    }
+
+    fn set_members(&mut self, now: Time, members: Members) {
+        if self.members.as_ref() != Some(&members) {
+            self.members = Some(members);
+            self.report.membership = true;
+            self.decide_all(now);
+        }
+    }
+
+    /// Lets the member list do something, and takes over who is a member then.
+    fn tell_gossip(&mut self, now: Time, tell: impl FnOnce(&mut membership::Machine)) {
+        let Some(gossip) = &mut self.gossip else { return };
+        tell(gossip);
+        if let Some(membership) = gossip.take_news() {
+            self.report.membership = true;
+            if membership.eligible {
+                self.set_members(now, membership.members);
+            }
+        }
+    }
+
+    fn membership(&self) -> Membership {
+        match &self.gossip {
+            Some(gossip) => gossip.membership(),
+            None => Membership {
+                eligible: true,
+                members: self.members.clone().unwrap_or_default(),
+                troubles: BTreeSet::new(),
+            },
+        }
+    }
+}

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The wire side by itself: what it decides, sends and reports.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use ferrolb_announce::{Endpoint, Inputs, Service, Settings, Standing, plan};
+use ferrolb_config::{Config, L2Advertisement, Pool};
+use ferrolb_net_types::{InterfaceName, Interfaces, Mac, PoolName, ServiceKey};
+
+use super::*;
+
+const NODE: &str = "k8s-node-2";
+const RIVAL: &str = "k8s-node-1";
+const NOW: Time = Time::ZERO;
+
+/// The plan of [`NODE`] for addresses 192.168.10.N, announced on these interfaces; [`RIVAL`] comes first for
+/// 192.168.10.200.
+fn plan_for(last_octets: &[u8], interfaces: Interfaces) -> Arc<NodePlan> {
+    let nodes = [NODE, RIVAL].map(NodeName::from);
+    let pool = Pool {
+        name: PoolName::from("p"),
+        blocks: vec!["192.168.10.0/24".parse().unwrap()],
+        auto_assign: true,
+        avoid_buggy_ips: false,
+        allocation: None,
+        l2_advertisements: vec![Arc::new(L2Advertisement {
+            name: "ad".into(),
+            nodes: nodes.clone().into(),
+            interfaces,
+            service_selectors: Vec::new(),
+            preferences: BTreeMap::new(),
+        })],
+    };
+    let service = |last: u8| Service {
+        load_balancer: true,
+        ingress: vec![ferrolb_announce::Ingress::Ip([192, 168, 10, last].into())],
+        endpoints: [Endpoint::default()].into_iter().collect(),
+        ..Service::default()
+    };
+    let services = last_octets.iter().map(|n| (ServiceKey::new("d", &n.to_string()), service(*n))).collect();
+    let config = Config { pools: [(pool.name.clone(), Arc::new(pool))].into(), ..Config::default() };
+    Arc::new(plan(&Inputs {
+        node: &nodes[0],
+        config: &config,
+        nodes: &BTreeMap::new(),
+        services: &services,
+        settings: &Settings::default(),
+    }))
+}
+
+fn alone() -> Members {
+    Members::from_iter([(NODE, Standing::Ours)])
+}
+
+fn both() -> Members {
+    Members::from_iter([(NODE, Standing::Ours), (RIVAL, Standing::Ours)])
+}
+
+fn ens18() -> Interface {
+    Interface { index: IfIndex(2), name: "ens18".into(), mac: Mac([2, 0, 0, 0, 0, 1]) }
+}
+
+/// A wire that knows everything, alone among the members.
+fn running(plan: Arc<NodePlan>) -> Wire {
+    let mut wire = Wire::new(NODE.into(), None);
+    wire.handle(NOW, Input::Plan(plan));
+    wire.handle(NOW, Input::Members(alone()));
+    wire.handle(NOW, Input::Interfaces(&[ens18()]));
+    wire
+}
+
+/// What comes out now: the addresses of frames, and the reports, without what they say of members.
+fn drain(wire: &mut Wire, now: Time) -> (Vec<Ipv4Addr>, Vec<Report>) {
+    let (mut frames, mut reports) = (Vec::new(), Vec::new());
+    while wire.next_deadline().is_some_and(|time| time <= now) {
+        wire.handle_timeout(now);
+    }
+    while let Some(output) = wire.poll(now) {
+        match output {
+            Output::Send { address, .. } => frames.push(address),
+            Output::Report(report) => reports.push(Report { membership: None, ..report }),
+            Output::Gossip(_) | Output::Stopped => unreachable!("no member list, no stop"),
+        }
+    }
+    reports.retain(|report| *report != Report::default());
+    (frames, reports)
+}
+
+fn ip(last: u8) -> IpAddr {
+    [192, 168, 10, last].into()
+}
+
+fn on(names: &[&str]) -> BTreeSet<InterfaceName> {
+    names.iter().map(|name| InterfaceName::from(*name)).collect()
+}
+
+#[test]
+fn nothing_happens_until_plan_and_interfaces_are_known() {
+    let inputs = [Input::Plan(plan_for(&[200], Interfaces::All)), Input::Interfaces(&[ens18()])];
+    for last in 0..2 {
+        let mut wire = Wire::new(NODE.into(), None);
+        wire.members = Some(alone());
+        for (i, input) in inputs.iter().enumerate().filter(|(i, _)| *i != last) {
+            wire.handle(NOW, input.clone());
+            assert_eq!(drain(&mut wire, NOW), (vec![], vec![]), "{i} of those without {last}");
+        }
+        wire.handle(NOW, inputs[last].clone());
+        let (frames, reports) = drain(&mut wire, NOW);
+        assert_eq!(frames.len(), 2, "after {last}");
+        let expected = Report {
+            complete: true,
+            owned: [(ip(200), Some(on(&["ens18"])))].into(),
+            interfaces: Some(on(&["ens18"])),
+            ..Report::default()
+        };
+        assert_eq!(reports, [expected]);
+    }
+}
+
+#[test]
+fn a_member_that_comes_takes_its_addresses_and_one_that_goes_leaves_them() {
+    let mut wire = running(plan_for(&[200], Interfaces::All));
+    drain(&mut wire, NOW);
+    wire.handle(NOW, Input::Members(both()));
+    let (frames, reports) = drain(&mut wire, Time::millis(1));
+    assert_eq!(frames, Vec::<Ipv4Addr>::new(), "nothing is said on a loss");
+    assert_eq!(reports, [Report { owned: [(ip(200), None)].into(), ..Report::default() }]);
+    assert_eq!(wire.owned().count(), 0);
+
+    wire.handle(NOW, Input::Members(alone()));
+    let (frames, reports) = drain(&mut wire, Time::millis(2));
+    assert_eq!(frames.len(), 2);
+    assert_eq!(reports[0].owned, [(ip(200), Some(on(&["ens18"])))].into());
+}
+
+#[test]
+fn a_new_plan_concerns_only_what_it_changes() {
+    let mut wire = running(plan_for(&[200], Interfaces::All));
+    while let Some(time) = wire.next_deadline() {
+        drain(&mut wire, time);
+    }
+    let later = Time::millis(60_000);
+    // The plan is a new value throughout, but says the same of .200.
+    wire.handle(later, Input::Plan(plan_for(&[200, 201], Interfaces::All)));
+    let (frames, reports) = drain(&mut wire, later);
+    assert!(!frames.is_empty() && frames.iter().all(|address| IpAddr::V4(*address) == ip(201)), "{frames:?}");
+    assert_eq!(reports[0].owned, [(ip(201), Some(on(&["ens18"])))].into());
+    wire.handle(later, Input::Plan(plan_for(&[201], Interfaces::All)));
+    assert_eq!(drain(&mut wire, later).1[0].owned, [(ip(200), None)].into());
+}
+
+#[test]
+fn an_owned_address_without_its_interface_is_reported_so() {
+    let named = Interfaces::Named(on(&["ens19"]));
+    let mut wire = running(plan_for(&[200], named));
+    let (frames, reports) = drain(&mut wire, NOW);
+    assert!(frames.is_empty());
+    assert_eq!(reports[0].owned, [(ip(200), Some(on(&[])))].into());
+    let ens19 = Interface { index: IfIndex(3), name: "ens19".into(), ..ens18() };
+    wire.handle(NOW, Input::Interfaces(&[ens18(), ens19]));
+    let (frames, reports) = drain(&mut wire, NOW);
+    assert_eq!(frames.len(), 2);
+    assert_eq!(reports[0].owned, [(ip(200), Some(on(&["ens19"])))].into());
+    assert_eq!(reports[0].interfaces, Some(on(&["ens18", "ens19"])));
+}
+
+#[test]
+fn a_lost_report_is_made_good_by_a_complete_one() {
+    let mut wire = running(plan_for(&[200, 201], Interfaces::All));
+    let lost = drain(&mut wire, NOW).1;
+    wire.handle(NOW, Input::Resync);
+    let (_, reports) = drain(&mut wire, NOW);
+    assert_eq!(reports.len(), 1);
+    assert!(reports[0].complete);
+    assert_eq!(reports[0].owned, lost[0].owned);
+    assert_eq!(reports[0].counters.len(), 2);
+    assert_eq!(drain(&mut wire, NOW).1, []);
+}
+
+#[test]
+fn counters_are_reported_once_a_second_while_they_move_and_end_with_the_address() {
+    let mut wire = running(plan_for(&[200], Interfaces::All));
+    let mut reports = Vec::new();
+    let mut times = 0;
+    while let Some(time) = wire.next_deadline() {
+        reports.extend(drain(&mut wire, time).1);
+        times += 1;
+    }
+    let sent: Vec<_> = reports
+        .iter()
+        .filter_map(|r| r.counters.get(&ip(200)).copied().flatten())
+        .map(|c| c.gratuitous)
+        .collect();
+    assert_eq!(sent, [2, 4, 6, 8, 10]);
+    assert!(times < 20, "then there is nothing to wake up for");
+
+    wire.handle(NOW, Input::Plan(plan_for(&[], Interfaces::All)));
+    let mut ended = Vec::new();
+    while let Some(time) = wire.next_deadline() {
+        ended.extend(drain(&mut wire, time).1);
+    }
+    assert_eq!(ended.last().unwrap().counters, [(ip(200), None)].into());
+}
