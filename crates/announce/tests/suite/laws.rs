@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Laws of the plan: deciding only what changed gives what a full pass gives; every node names the same owner; a
-//! node that leaves or joins moves nothing but its own addresses.
-
-#![allow(clippy::unwrap_used)] // the helpers of tests
+//! node that leaves or joins moves nothing but its own addresses; beside MetalLB's speakers no address has two owners.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ferrolb_announce::{
-    Endpoint, Ingress, Inputs, Members, Node, NodePlan, Service, Settings, Standing, owner, plan,
+    Endpoint, Ingress, Inputs, Members, Node, NodePlan, Service, Settings, Standing, metallb, owner, plan,
 };
 use ferrolb_config::{Config, L2Advertisement, Pool};
 use ferrolb_net_types::{Interfaces, NodeName, PoolName, ServiceKey};
@@ -27,8 +25,12 @@ fn services() -> impl Strategy<Value = BTreeMap<ServiceKey, Service>> {
 }
 
 fn service() -> impl Strategy<Value = Service> {
-    // Few addresses, so that many share; 5 lies in no pool.
-    let ips = vec((0..=5_u8).prop_map(|n| Ingress::Ip([10, 0, 0, n].into())), 0..3);
+    // Few addresses, so that many share; 5 lies in no pool, 6 is a host name.
+    let entry = (0..=6_u8).prop_map(|n| match n {
+        6 => Ingress::Hostname("lb.example".into()),
+        n => Ingress::Ip([10, 0, 0, n].into()),
+    });
+    let ips = vec(entry, 0..3);
     (any::<bool>(), prop::bool::weighted(0.9), 0..3_i64, ips, nodes()).prop_map(
         |(local, load_balancer, created, ingress, nodes)| Service {
             load_balancer,
@@ -140,6 +142,50 @@ proptest! {
     }
 
     #[test]
+    fn beside_speakers_of_metallb_there_is_one_owner(world in world(), mixture in mixture()) {
+        let (settings, members) = (Settings::default(), Members::Known(mixture.clone()));
+        let anywhere = NodeName::from("n0");
+        let inputs = world.inputs(&anywhere, &settings);
+        let plans: BTreeMap<_, _> =
+            mixture.keys().map(|node| (node, plan(&world.inputs(node, &settings)))).collect();
+        let addresses: BTreeSet<_> = plans.values().flat_map(|plan| plan.addresses.keys()).copied().collect();
+        for ip in addresses {
+            let holders = || world.services.values().filter(|s| s.ingress.contains(&Ingress::Ip(ip)));
+            let theirs: BTreeSet<&NodeName> = holders()
+                .filter_map(|service| metallb::leader(&inputs, service, &members))
+                .filter(|leader| mixture[*leader] == Standing::Metallb)
+                .collect();
+            let answering: BTreeSet<&NodeName> = mixture
+                .iter()
+                .filter(|(node, standing)| match standing {
+                    Standing::Metallb => holders().any(|service| {
+                        metallb::verdict(&world.inputs(node, &settings), service, &members) == Ok(())
+                    }),
+                    _ => owner(&plans[node].addresses[&ip], &members) == Some(*node),
+                })
+                .map(|(node, _)| node)
+                .collect();
+            if !theirs.is_empty() {
+                // Ours are silent; several of theirs are MetalLB's own fault.
+                prop_assert_eq!(&answering, &theirs, "{}", ip);
+                continue;
+            }
+            let able = |wanted| {
+                mixture.iter().any(|(node, standing)| {
+                    *standing == wanted && plans[node].addresses[&ip].candidates.contains(node)
+                })
+            };
+            let expected = match (able(Standing::Ours), able(Standing::Stale)) {
+                (true, _) => vec![Standing::Ours],
+                (false, true) => vec![Standing::Stale],
+                (false, false) => vec![],
+            };
+            let standings: Vec<_> = answering.iter().map(|node| mixture[*node]).collect();
+            prop_assert_eq!(standings, expected, "{}: {:?}", ip, answering);
+        }
+    }
+
+    #[test]
     fn a_leaving_node_moves_only_what_it_led(world in world(), leaving in 0..4_usize) {
         let (node, settings) = (NodeName::from("n0"), Settings::default());
         let all: BTreeSet<NodeName> = NODES.into_iter().map(NodeName::from).collect();
@@ -155,6 +201,16 @@ proptest! {
 
 fn ours(nodes: &BTreeSet<NodeName>) -> Members {
     nodes.iter().map(|node| (node.clone(), Standing::Ours)).collect()
+}
+
+fn mixture() -> impl Strategy<Value = BTreeMap<NodeName, Standing>> {
+    let standing = prop::sample::select(
+        &[None, Some(Standing::Metallb), Some(Standing::Ours), Some(Standing::Stale)][..],
+    );
+    vec(standing, 4).prop_map(|standings| {
+        let nodes = NODES.into_iter().map(NodeName::from);
+        nodes.zip(standings).filter_map(|(node, standing)| Some((node, standing?))).collect()
+    })
 }
 
 /// The addresses reported as changed are exactly those that differ, and the others kept their allocation.

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Who announces what: tables of MetalLB's decisions and of ours, of clusters with speakers of both, and laws.
+
+#![allow(clippy::unwrap_used)] // the helpers of tests
+
+mod cases;
+mod cluster;
+mod decisions;
+mod laws;
+mod metallb;
+mod mixed;
+mod upstream;
