@@ -5,7 +5,7 @@
 //! second of the last change of an entry). Each pair of address and interface has a schedule of its own.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use ferrolb_net_types::{IfIndex, Time};
@@ -24,7 +24,7 @@ pub(crate) struct Bursts {
 }
 
 /// An address on an interface.
-pub(crate) type Place = (Ipv4Addr, IfIndex);
+pub(crate) type Place = (IpAddr, IfIndex);
 
 #[derive(Debug)]
 struct Burst {
@@ -71,9 +71,11 @@ impl Bursts {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
 
-    const PLACE: Place = (Ipv4Addr::new(192, 0, 2, 1), IfIndex(2));
+    const PLACE: Place = (IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), IfIndex(2));
 
     /// Times in milliseconds at which rounds are taken by a caller that comes exactly when it is asked to.
     fn rounds(bursts: &mut Bursts) -> Vec<u64> {

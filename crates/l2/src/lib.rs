@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! ARP: packets, answering and announcing, without I/O.
+//! ARP and NDP: packets, answering and announcing, without I/O.
 //!
-//! An [`Engine`] answers, on the interfaces it is given, for the IPv4 addresses it is given, and tells the
-//! segment when it gains one. Which addresses those are is decided elsewhere: it announces nothing by itself.
+//! An [`Engine`] answers, on the interfaces it is given, for the addresses it is given, and tells the segment when it
+//! gains one. Which addresses those are is decided elsewhere: it announces nothing by itself.
 //!
 //! ```text
-//!   Interfaces ──┐                                   ┌──► Send { interface, frame of 60 bytes }
-//!   Announce     ├─► Engine (who answers for what, ──┤
-//!   Withdraw     │   bursts in progress, counters)   └──► next_deadline
-//!   Frame ───────┘
+//!   Interfaces ──┐                                   ┌──► Send { interface, frame }
+//!   Announce     ├─► Engine (who answers for what, ──┤    Join, Leave { interface, group }
+//!   Withdraw     │   bursts in progress, groups,     │    Claimed { interface, address, mac }
+//!   Frame ───────┘   counters)                       └──► next_deadline
 //! ```
 //!
-//! The caller hands in what a packet socket received together with the time, takes what is to be sent from
+//! The caller hands in what a packet socket received together with the time, takes what is to be done from
 //! [`Engine::poll`] until there is nothing left, and calls [`Engine::handle_timeout`] when
 //! [`Engine::next_deadline`] has come. The engine never fails: a frame that is not to be answered has a
 //! [`DropReason`].
@@ -20,9 +20,10 @@
 
 mod burst;
 mod engine;
+mod groups;
 mod reason;
 pub mod wire;
 
 pub use burst::{GAP, ROUNDS};
-pub use engine::{Counters, Engine, Input, Interface, Output, Purpose};
+pub use engine::{Answer, Counters, Engine, Input, Interface, Output, Purpose};
 pub use reason::DropReason;

@@ -144,9 +144,7 @@ impl Packet {
             (Field::ProtocolLength, 5, view.protocol_length().into(), 4),
         ];
         for (field, offset, found, wanted) in fields {
-            if found != wanted {
-                return Err(Error::Unexpected { field, offset, found, wanted });
-            }
+            field.expect(offset, found, wanted)?;
         }
         Ok(Self {
             operation: view.operation(),

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What is wrong with a frame, and where.
 
-/// A frame that is not an ARP packet of Ethernet and IPv4.
+use std::net::Ipv6Addr;
+
+/// A frame that is neither a whole ARP packet of Ethernet and IPv4 nor a valid Neighbor Discovery message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// It ends too early.
     #[error("{layer} needs {needed} bytes, only {found} are there")]
     Truncated {
-        /// What is cut short: the `Ethernet header`, the `VLAN tag`, the `ARP packet`.
+        /// What is cut short: the `Ethernet header`, the `VLAN tag`, the `ARP packet` …
         layer: &'static str,
         /// The bytes it has at least.
         needed: usize,
@@ -27,6 +29,25 @@ pub enum Error {
         /// The only value understood here.
         wanted: u16,
     },
+    /// An IPv6 address stands where one of its kind has no meaning.
+    #[error("{address} cannot be the {role} of this message")]
+    Address {
+        /// What it should be: `source`, `destination` or `target`.
+        role: &'static str,
+        /// The address.
+        address: Ipv6Addr,
+    },
+    /// An option of this kind and length has no meaning there.
+    #[error("option {kind} of length {length} does not belong here")]
+    Option {
+        /// Its kind.
+        kind: u8,
+        /// Its length in units of eight bytes.
+        length: u8,
+    },
+    /// The checksum is not that of the message.
+    #[error("the checksum is wrong")]
+    Checksum,
 }
 
 /// A field whose value says what the rest is.
@@ -42,6 +63,23 @@ pub enum Field {
     HardwareLength,
     /// Length of a protocol address, `ar$pln`.
     ProtocolLength,
+    /// The version of IP.
+    Version,
+    /// IPv6's next header.
+    NextHeader,
+    /// IPv6's hop limit.
+    HopLimit,
+    /// ICMPv6's type.
+    MessageType,
+    /// ICMPv6's code.
+    Code,
+}
+
+impl Field {
+    /// The field must have this value.
+    pub(super) fn expect(self, offset: usize, found: u16, wanted: u16) -> Result<(), Error> {
+        if found == wanted { Ok(()) } else { Err(Error::Unexpected { field: self, offset, found, wanted }) }
+    }
 }
 
 impl std::fmt::Display for Field {
@@ -52,6 +90,11 @@ impl std::fmt::Display for Field {
             Self::ProtocolType => "protocol type",
             Self::HardwareLength => "hardware address length",
             Self::ProtocolLength => "protocol address length",
+            Self::Version => "IP version",
+            Self::NextHeader => "next header",
+            Self::HopLimit => "hop limit",
+            Self::MessageType => "message type",
+            Self::Code => "code",
         })
     }
 }

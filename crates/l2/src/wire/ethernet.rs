@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Ethernet frames (RFC 894), with at most one 802.1Q tag, that carry ARP.
+//! Ethernet frames (RFC 894), with at most one 802.1Q tag; those that carry ARP as values.
 
 use ferrolb_net_types::Mac;
 
@@ -101,14 +101,7 @@ impl Frame {
     /// [`Error`], if it is cut short or is not ARP of Ethernet and IPv4.
     pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
         let view = View::new(bytes)?;
-        if view.kind() != ARP {
-            return Err(Error::Unexpected {
-                field: Field::EtherType,
-                offset: 12,
-                found: view.kind(),
-                wanted: ARP,
-            });
-        }
+        Field::EtherType.expect(12, view.kind(), ARP)?;
         let packet = Packet::parse(&arp::View::new(view.payload())?)?;
         Ok(Self { destination: view.destination(), source: view.source(), packet })
     }

@@ -2,7 +2,7 @@
 //! Makes the layer-2 engine agree with the plan and the members: what this node leads, it answers for.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use ferrolb_announce::{AddressPlan, NodePlan, owner};
@@ -23,17 +23,16 @@ impl Wire {
     /// Decides about every address, once everything is known that decides.
     pub(super) fn decide_all(&mut self, now: Time) {
         let Some(plan) = self.plan.clone().filter(|_| self.ready()) else { return };
-        let planned = plan.addresses.keys().filter_map(v4);
-        let all: BTreeSet<_> = planned.chain(self.owned.iter().copied()).collect();
+        let all: BTreeSet<_> = plan.addresses.keys().chain(&self.owned).copied().collect();
         all.into_iter().for_each(|ip| self.decide(now, ip));
     }
 
     /// Makes the engine agree with the plan and the members about one address.
-    fn decide(&mut self, now: Time, ip: Ipv4Addr) {
+    fn decide(&mut self, now: Time, ip: IpAddr) {
         let (Some(plan), Some(members)) = (&self.plan, &self.members) else { return };
         let ours = plan
             .addresses
-            .get(&IpAddr::V4(ip))
+            .get(&ip)
             .filter(|address| owner(address, members).is_some_and(|owner| *owner == self.node));
         match ours {
             Some(address) => {
@@ -50,19 +49,12 @@ impl Wire {
     }
 }
 
-/// The IPv4 addresses whose plans are not the same.
-fn differing(former: &NodePlan, new: &NodePlan) -> BTreeSet<Ipv4Addr> {
+/// The addresses whose plans are not the same.
+fn differing(former: &NodePlan, new: &NodePlan) -> BTreeSet<IpAddr> {
     let same = |ip: &IpAddr, plan: &Arc<AddressPlan>| {
         new.addresses.get(ip).is_some_and(|other| Arc::ptr_eq(other, plan))
     };
     let changed = former.addresses.iter().filter(|(ip, plan)| !same(ip, plan)).map(|(ip, _)| ip);
     let added = new.addresses.keys().filter(|ip| !former.addresses.contains_key(*ip));
-    changed.chain(added).filter_map(v4).collect()
-}
-
-const fn v4(ip: &IpAddr) -> Option<Ipv4Addr> {
-    match ip {
-        IpAddr::V4(ip) => Some(*ip),
-        IpAddr::V6(_) => None,
-    }
+    changed.chain(added).copied().collect()
 }

@@ -18,7 +18,7 @@ mod report;
 mod tests;
 
 use std::collections::BTreeSet;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 use ferrolb_announce::{Members, NodePlan};
@@ -34,8 +34,6 @@ pub use report::Report;
 ///
 /// Drive it like an engine: [`Wire::handle`] for every input, [`Wire::handle_timeout`] when
 /// [`Wire::next_deadline`] has come (which may be at once), then [`Wire::poll`] until `None`.
-///
-/// Only IPv4 addresses are answered for; an IPv6 address is never reported as owned.
 #[derive(Debug)]
 pub struct Wire {
     node: NodeName,
@@ -44,7 +42,7 @@ pub struct Wire {
     plan: Option<Arc<NodePlan>>,
     members: Option<Members>,
     interfaces: Option<Vec<Interface>>,
-    owned: BTreeSet<Ipv4Addr>,
+    owned: BTreeSet<IpAddr>,
     stopped: bool,
     report: Pending,
 }
@@ -82,7 +80,7 @@ pub enum Input<'a> {
     /// A frame that was given out could not be sent.
     SendFailed {
         /// Its address.
-        address: Ipv4Addr,
+        address: IpAddr,
         /// What it was for.
         purpose: Purpose,
     },
@@ -98,11 +96,25 @@ pub enum Output {
         /// The interface.
         interface: IfIndex,
         /// The address it is about.
-        address: Ipv4Addr,
+        address: IpAddr,
         /// What it is for.
         purpose: Purpose,
-        /// The frame, padded to the minimum.
-        frame: [u8; ferrolb_l2::wire::MINIMUM],
+        /// The frame.
+        frame: ferrolb_l2::wire::Bytes,
+    },
+    /// Listen to an IPv6 multicast group. An interface that stops answering by NDP leaves its groups without being told.
+    Join {
+        /// The interface.
+        interface: IfIndex,
+        /// The group.
+        group: Ipv6Addr,
+    },
+    /// Listen no longer.
+    Leave {
+        /// The interface.
+        interface: IfIndex,
+        /// The group.
+        group: Ipv6Addr,
     },
     /// Do this for the member list: always one of `Datagram`, `Open`, `Answer` and `Close`.
     Gossip(ferrolb_gossip::Output),
@@ -171,9 +183,16 @@ impl Wire {
 
     /// The next thing to do, if any.
     pub fn poll(&mut self, now: Time) -> Option<Output> {
-        if let Some(ferrolb_l2::Output::Send { interface, address, purpose, frame }) = self.engine.poll() {
-            self.report.counted(now);
-            return Some(Output::Send { interface, address, purpose, frame });
+        while let Some(output) = self.engine.poll() {
+            return Some(match output {
+                ferrolb_l2::Output::Send { interface, address, purpose, frame } => {
+                    self.report.counted(now);
+                    Output::Send { interface, address, purpose, frame }
+                }
+                ferrolb_l2::Output::Join { interface, group } => Output::Join { interface, group },
+                ferrolb_l2::Output::Leave { interface, group } => Output::Leave { interface, group },
+                ferrolb_l2::Output::Claimed { .. } => continue,
+            });
         }
         if let Some(output) = self.gossip.as_mut().and_then(membership::Machine::poll) {
             return Some(Output::Gossip(output));
@@ -190,8 +209,8 @@ impl Wire {
         self.engine.next_deadline().into_iter().chain(gossip).chain(self.report.deadline()).min()
     }
 
-    /// The addresses that this node owns now, ascending.
-    pub fn owned(&self) -> impl Iterator<Item = Ipv4Addr> {
+    /// The addresses that this node owns now, ascending, IPv4 first.
+    pub fn owned(&self) -> impl Iterator<Item = IpAddr> {
         self.owned.iter().copied()
     }
 

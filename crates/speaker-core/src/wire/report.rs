@@ -2,7 +2,7 @@
 //! What the wire side tells the control side: only what is news to it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use ferrolb_net_types::{InterfaceName, Time};
@@ -31,14 +31,14 @@ pub struct Report {
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) complete: bool,
-    pub(super) addresses: BTreeSet<Ipv4Addr>,
+    pub(super) addresses: BTreeSet<IpAddr>,
     pub(super) interfaces: bool,
     pub(super) membership: bool,
     /// Something was counted; to be reported then.
     counters: Option<Time>,
     counters_due: bool,
-    told: BTreeMap<Ipv4Addr, BTreeSet<InterfaceName>>,
-    told_counters: BTreeMap<Ipv4Addr, Counters>,
+    told: BTreeMap<IpAddr, BTreeSet<InterfaceName>>,
+    told_counters: BTreeMap<IpAddr, Counters>,
 }
 
 impl Pending {
@@ -111,7 +111,7 @@ impl Wire {
                 Some(interfaces) => self.report.told.insert(ip, interfaces.clone()),
                 None => self.report.told.remove(&ip),
             };
-            owned.insert(IpAddr::V4(ip), standing);
+            owned.insert(ip, standing);
         }
         let interfaces = std::mem::take(&mut self.report.interfaces)
             .then(|| self.interfaces.iter().flatten().map(|interface| interface.name.clone()).collect());
@@ -131,7 +131,7 @@ impl Wire {
             .iter()
             .filter(|(ip, counters)| told.get(*ip) != Some(*counters))
             .map(|(ip, counters)| (*ip, Some(*counters)));
-        let news = ended.chain(changed).map(|(ip, counters)| (IpAddr::V4(ip), counters)).collect();
+        let news = ended.chain(changed).collect();
         self.report.told_counters = current;
         news
     }
@@ -141,7 +141,7 @@ impl Wire {
         self.engine.counters().count() < self.report.told_counters.len()
     }
 
-    fn answering(&self, ip: Ipv4Addr) -> BTreeSet<InterfaceName> {
+    fn answering(&self, ip: IpAddr) -> BTreeSet<InterfaceName> {
         self.engine.answering(ip).map(|interface| interface.name.clone()).collect()
     }
 }

@@ -17,10 +17,15 @@ const NOW: Time = Time::ZERO;
 /// The plan of [`NODE`] for addresses 192.168.10.N, announced on these interfaces; [`RIVAL`] comes first for
 /// 192.168.10.200.
 fn plan_for(last_octets: &[u8], interfaces: Interfaces) -> Arc<NodePlan> {
+    plan_of(last_octets.iter().map(|last| ip(*last)), interfaces)
+}
+
+/// The plan of [`NODE`] for these addresses.
+fn plan_of(addresses: impl IntoIterator<Item = IpAddr>, interfaces: Interfaces) -> Arc<NodePlan> {
     let nodes = [NODE, RIVAL].map(NodeName::from);
     let pool = Pool {
         name: PoolName::from("p"),
-        blocks: vec!["192.168.10.0/24".parse().unwrap()],
+        blocks: ["192.168.10.0/24", "fd00:10::/64"].map(|block| block.parse().unwrap()).into(),
         auto_assign: true,
         avoid_buggy_ips: false,
         allocation: None,
@@ -32,13 +37,14 @@ fn plan_for(last_octets: &[u8], interfaces: Interfaces) -> Arc<NodePlan> {
             preferences: BTreeMap::new(),
         })],
     };
-    let service = |last: u8| Service {
+    let service = |address: IpAddr| Service {
         load_balancer: true,
-        ingress: vec![ferrolb_announce::Ingress::Ip([192, 168, 10, last].into())],
+        ingress: vec![ferrolb_announce::Ingress::Ip(address)],
         endpoints: [Endpoint::default()].into_iter().collect(),
         ..Service::default()
     };
-    let services = last_octets.iter().map(|n| (ServiceKey::new("d", &n.to_string()), service(*n))).collect();
+    let key = |address: IpAddr| ServiceKey::new("d", &address.to_string());
+    let services = addresses.into_iter().map(|address| (key(address), service(address))).collect();
     let config = Config { pools: [(pool.name.clone(), Arc::new(pool))].into(), ..Config::default() };
     Arc::new(plan(&Inputs {
         node: &nodes[0],
@@ -58,7 +64,13 @@ fn both() -> Members {
 }
 
 fn ens18() -> Interface {
-    Interface { index: IfIndex(2), name: "ens18".into(), mac: Mac([2, 0, 0, 0, 0, 1]) }
+    Interface {
+        index: IfIndex(2),
+        name: "ens18".into(),
+        mac: Mac([2, 0, 0, 0, 0, 1]),
+        arp: true,
+        link_local: None,
+    }
 }
 
 /// A wire that knows everything, alone among the members.
@@ -71,7 +83,7 @@ fn running(plan: Arc<NodePlan>) -> Wire {
 }
 
 /// What comes out now: the addresses of frames, and the reports, without what they say of members.
-fn drain(wire: &mut Wire, now: Time) -> (Vec<Ipv4Addr>, Vec<Report>) {
+fn drain(wire: &mut Wire, now: Time) -> (Vec<IpAddr>, Vec<Report>) {
     let (mut frames, mut reports) = (Vec::new(), Vec::new());
     while wire.next_deadline().is_some_and(|time| time <= now) {
         wire.handle_timeout(now);
@@ -80,6 +92,7 @@ fn drain(wire: &mut Wire, now: Time) -> (Vec<Ipv4Addr>, Vec<Report>) {
         match output {
             Output::Send { address, .. } => frames.push(address),
             Output::Report(report) => reports.push(Report { membership: None, ..report }),
+            Output::Join { .. } | Output::Leave { .. } => unreachable!("taken before"),
             Output::Gossip(_) | Output::Stopped => unreachable!("no member list, no stop"),
         }
     }
@@ -124,7 +137,7 @@ fn a_member_that_comes_takes_its_addresses_and_one_that_goes_leaves_them() {
     drain(&mut wire, NOW);
     wire.handle(NOW, Input::Members(both()));
     let (frames, reports) = drain(&mut wire, Time::millis(1));
-    assert_eq!(frames, Vec::<Ipv4Addr>::new(), "nothing is said on a loss");
+    assert_eq!(frames, Vec::<IpAddr>::new(), "nothing is said on a loss");
     assert_eq!(reports, [Report { owned: [(ip(200), None)].into(), ..Report::default() }]);
     assert_eq!(wire.owned().count(), 0);
 
@@ -144,7 +157,7 @@ fn a_new_plan_concerns_only_what_it_changes() {
     // The plan is a new value throughout, but says the same of .200.
     wire.handle(later, Input::Plan(plan_for(&[200, 201], Interfaces::All)));
     let (frames, reports) = drain(&mut wire, later);
-    assert!(!frames.is_empty() && frames.iter().all(|address| IpAddr::V4(*address) == ip(201)), "{frames:?}");
+    assert!(!frames.is_empty() && frames.iter().all(|address| *address == ip(201)), "{frames:?}");
     assert_eq!(reports[0].owned, [(ip(201), Some(on(&["ens18"])))].into());
     wire.handle(later, Input::Plan(plan_for(&[201], Interfaces::All)));
     assert_eq!(drain(&mut wire, later).1[0].owned, [(ip(200), None)].into());
@@ -201,4 +214,33 @@ fn counters_are_reported_once_a_second_while_they_move_and_end_with_the_address(
         ended.extend(drain(&mut wire, time).1);
     }
     assert_eq!(ended.last().unwrap().counters, [(ip(200), None)].into());
+}
+
+/// A dual-stack Service is whole: both of its addresses are owned, announced, reported and counted.
+#[test]
+fn ipv6_addresses_are_answered_for_as_ipv4_addresses_are() {
+    let v6: IpAddr = "fd00:10::201".parse().unwrap();
+    let group: Ipv6Addr = "ff02::1:ff00:201".parse().unwrap();
+    let speaks = Interface { link_local: Some("fe80::1".parse().unwrap()), ..ens18() };
+    let ens19 = Interface { index: IfIndex(3), name: "ens19".into(), ..ens18() };
+    let mut wire = Wire::new(NODE.into(), None);
+    wire.handle(NOW, Input::Plan(plan_of([ip(201), v6], Interfaces::All)));
+    wire.handle(NOW, Input::Members(alone()));
+    wire.handle(NOW, Input::Interfaces(&[speaks.clone(), ens19]));
+    assert_eq!(wire.poll(NOW), Some(Output::Join { interface: speaks.index, group }));
+    let (frames, reports) = drain(&mut wire, NOW);
+    assert_eq!(
+        frames,
+        [ip(201), ip(201), ip(201), ip(201), v6],
+        "a pair on each interface, one advertisement"
+    );
+    let owned = &reports[0].owned;
+    assert_eq!((&owned[&ip(201)], &owned[&v6]), (&Some(on(&["ens18", "ens19"])), &Some(on(&["ens18"]))));
+
+    let (_, reports) = drain(&mut wire, Time::millis(60_000));
+    assert_eq!(reports.last().unwrap().counters[&v6].unwrap().gratuitous, 2);
+    wire.handle(Time::millis(60_000), Input::Plan(plan_for(&[201], Interfaces::All)));
+    assert_eq!(wire.poll(NOW), Some(Output::Leave { interface: speaks.index, group }));
+    let (_, reports) = drain(&mut wire, Time::millis(60_000));
+    assert_eq!(reports[0].owned, [(v6, None)].into());
 }

@@ -2,7 +2,7 @@
 //! Speakers on one segment in simulated time: each a `Core` and a `Wire`, watching the same API with a delay.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use ferrolb_api::Clock;
@@ -29,7 +29,7 @@ pub(crate) struct Bench {
     /// Every event that was sent.
     pub(crate) events: Vec<(&'static str, Event)>,
     /// Every gratuitous frame: when, whose, for what, which form.
-    pub(crate) gratuitous: Vec<(u64, &'static str, Ipv4Addr, Operation)>,
+    pub(crate) gratuitous: Vec<(u64, &'static str, IpAddr, Operation)>,
     pub(crate) settings: fn(&mut Settings),
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct Speaker {
     mail: VecDeque<(Time, Input)>,
     /// The series `metallb_speaker_announced`.
     pub(crate) announced: BTreeSet<(String, String)>,
-    pub(crate) counters: BTreeMap<std::net::IpAddr, wire::Counters>,
+    pub(crate) counters: BTreeMap<IpAddr, wire::Counters>,
     pub(crate) stale: bool,
 }
 
@@ -164,6 +164,7 @@ impl Bench {
                     }
                     Output::Send { .. } => panic!("only answers are due"),
                     Output::Report(report) => speaker.mail.push_back((now, Input::Wire(report))),
+                    Output::Join { .. } | Output::Leave { .. } => unreachable!("no interface speaks NDP"),
                     Output::Gossip(_) | Output::Stopped => unreachable!("no member list, no stop"),
                 }
             }
@@ -251,6 +252,8 @@ impl Speaker {
                 index: if *name == "ens18" { ENS18 } else { IfIndex(3) },
                 name: (*name).into(),
                 mac: self.mac,
+                arp: true,
+                link_local: None,
             })
             .collect();
         self.wire.handle(now, wire::Input::Interfaces(&interfaces));
@@ -273,7 +276,7 @@ impl Speaker {
         now: Time,
         api: &mut Api,
         events: &mut Vec<(&'static str, Event)>,
-        gratuitous: &mut Vec<(u64, &'static str, Ipv4Addr, Operation)>,
+        gratuitous: &mut Vec<(u64, &'static str, IpAddr, Operation)>,
     ) -> bool {
         let mut busy = false;
         let clock = Clock { now, wall: jiff::Timestamp::UNIX_EPOCH + (now - Time::ZERO) };
@@ -331,6 +334,7 @@ impl Speaker {
                     gratuitous.push((millis, node, address, operation));
                 }
                 Output::Report(report) => self.mail.push_back((now, Input::Wire(report))),
+                Output::Join { .. } | Output::Leave { .. } => unreachable!("no interface speaks NDP"),
                 Output::Gossip(_) | Output::Stopped => unreachable!("no member list, no stop"),
             }
         }

@@ -52,7 +52,10 @@ impl Ports {
             .filter(|found| can_answer(found) && !self.excluded.contains(found.name.as_str()))
             .filter_map(|found| {
                 let mac = found.mac?;
-                Some((found.index, Interface { index: found.index, name: found.name, mac }))
+                Some((
+                    found.index,
+                    Interface { index: found.index, name: found.name, mac, arp: true, link_local: None },
+                ))
             })
             .collect();
 

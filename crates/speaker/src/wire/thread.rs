@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -157,6 +157,8 @@ impl Thread {
     fn carry_out(&mut self, now: Time) {
         while let Some(output) = self.wire.poll(now) {
             match output {
+                // No interface speaks NDP.
+                Output::Join { .. } | Output::Leave { .. } => {}
                 Output::Send { interface, address, purpose, frame } => {
                     let socket = self.ports.socket(interface);
                     if socket.is_none_or(|socket| socket.send(&frame).is_err()) {
@@ -177,7 +179,7 @@ impl Thread {
 
     /// Lets only requests for what this node owns wake this thread.
     fn narrow(&mut self) {
-        let owned = self.wire.owned().collect();
+        let owned = self.wire.owned().filter_map(v4).collect();
         if self.narrowed.as_ref() == Some(&owned) {
             return;
         }
@@ -247,6 +249,13 @@ impl Thread {
 
     fn now(&self) -> Time {
         Time::after(self.start.elapsed())
+    }
+}
+
+const fn v4(address: IpAddr) -> Option<Ipv4Addr> {
+    match address {
+        IpAddr::V4(address) => Some(address),
+        IpAddr::V6(_) => None,
     }
 }
 
