@@ -10,9 +10,10 @@ use clap::Subcommand;
 pub use crate::api_server::FakekubeArgs;
 use crate::host::LabName;
 pub use crate::launch::EnterArgs;
+pub use crate::metallb_speaker::SpeakerArgs;
 pub use crate::pod::PodArgs;
 pub use crate::supervisor::{ApiKind, ProcessStatus, Status, SupervisorArgs};
-use crate::{api_server, launch, pod, supervisor};
+use crate::{api_server, launch, metallb_speaker, pod, supervisor};
 
 /// The bench, on one Linux machine, with no cluster.
 #[derive(Clone, Debug, Subcommand)]
@@ -91,6 +92,9 @@ pub enum Hidden {
     /// Serves the in-memory API.
     #[command(name = "__fakekube", hide = true)]
     Fakekube(FakekubeArgs),
+    /// Plays a speaker of MetalLB v0.16.1.
+    #[command(name = "__metallb-speaker", hide = true)]
+    MetallbSpeaker(SpeakerArgs),
     /// Serves the application of the stories.
     #[command(name = "__pod", hide = true)]
     Pod(PodArgs),
@@ -155,6 +159,7 @@ pub fn run_hidden(command: Hidden) -> Result<ExitCode> {
     match command {
         Hidden::Enter(args) => return Err(launch::enter(&args)),
         Hidden::Fakekube(args) => runtime()?.block_on(api_server::serve_fakekube(args))?,
+        Hidden::MetallbSpeaker(args) => runtime()?.block_on(metallb_speaker::run(&args))?,
         Hidden::Pod(args) => runtime()?.block_on(pod::serve(args))?,
         Hidden::Supervisor(args) => supervisor::supervise(&args)?,
     }

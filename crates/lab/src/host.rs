@@ -8,6 +8,8 @@
 //!                                                                ├── k8s-node-1    .20 ens18 ── Pods 172.20.1.0/24
 //!                                                                └── k8s-node-2    .21 ens18 ── Pods 172.20.2.0/24
 //! ```
+//!
+//! Client and nodes have a second interface, ens19, with the same last bytes on a segment of its own: 192.168.40.0/24 on br1.
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -92,6 +94,17 @@ impl Host {
         }
     }
 
+    /// Hardware address and IPv4 address, in a /24, of [`SECOND_INTERFACE`]; `None` for a host without it.
+    pub const fn second(self) -> Option<(Mac, Ipv4Addr)> {
+        match self {
+            Self::Client | Self::Master1 | Self::Node1 | Self::Node2 => {
+                let (Mac([a, b, c, d, _, last]), [.., low]) = (self.mac(), self.address().octets());
+                Some((Mac([a, b, c, d, 0x40, last]), Ipv4Addr::new(192, 168, 40, low)))
+            }
+            Self::Router | Self::Outside => None,
+        }
+    }
+
     /// Every IPv4 address of [`Self::interface`], the first one first.
     pub fn addresses(self) -> Vec<Ipv4Addr> {
         match self {
@@ -128,6 +141,9 @@ impl Host {
         self.pod_network().is_some() || matches!(self, Self::Router)
     }
 }
+
+/// The interface of client and nodes on the second segment.
+pub const SECOND_INTERFACE: &str = "ens19";
 
 impl fmt::Display for Host {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -226,6 +242,8 @@ mod tests {
             assert_ne!(a.mac(), b.mac(), "{a} and {b}");
             assert_ne!(a.address6(), b.address6(), "{a} and {b}");
             assert!(a.addresses().iter().all(|ip| !b.addresses().contains(ip)), "{a} and {b}");
+            assert!(a.second().is_none() || a.second() != b.second(), "{a} and {b}");
+            assert!(a.second().is_none_or(|(mac, _)| mac != b.mac()), "{a} and {b}");
         }
     }
 

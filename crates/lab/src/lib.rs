@@ -31,6 +31,7 @@ pub mod kube_proxy;
 mod kubelet;
 mod launch;
 mod ledger;
+mod metallb_speaker;
 mod outage;
 mod placement;
 mod pod;
@@ -47,7 +48,7 @@ mod workloads;
 
 pub use api_server::ApiSource;
 pub use bench_handle::{Bench, DEMO, Daemon, PodView, SYSTEM};
-pub use host::{BadLabName, Host, LabName, UnknownHost};
+pub use host::{BadLabName, Host, LabName, SECOND_INTERFACE, UnknownHost};
 pub use launch::Outcome;
 pub use ledger::Taken;
 pub use outage::Outage;

@@ -13,7 +13,7 @@ use ferrolb_linux::link::{VethEnd, create_veth};
 use ferrolb_linux::{Namespace, Netlink, netns, sysctl};
 use ferrolb_net_types::{Mac, Prefix};
 
-use crate::host::Host;
+use crate::host::{Host, SECOND_INTERFACE};
 use crate::ledger::Ledger;
 
 /// The namespaces of the hosts, open.
@@ -93,9 +93,33 @@ impl Topology {
         Ok(())
     }
 
-    /// The switch, its cables, and the cable between router and outside.
+    /// Plugs an interface of this name into the second segment of a host, as a NIC that is added to a machine that runs. It is
+    /// down and has no address.
+    ///
+    /// # Errors
+    /// The name is taken, or the kernel refuses.
+    pub(crate) fn add_interface(&self, host: Host, name: &str, mac: Mac) -> Result<()> {
+        let switch = Namespace::open(&namespace_name(&self.ledger, "switch"))?;
+        let mut ports = Netlink::open_in(&switch)?;
+        let port = format!("{}-{}", host.name(), name.trim_start_matches(|c: char| !c.is_ascii_digit()));
+        create_veth(
+            VethEnd { namespace: self.namespace(host), name, mac: Some(mac) },
+            VethEnd { namespace: &switch, name: &port, mac: None },
+        )?;
+        ports.set_master(&port, Some("br1"))?;
+        Ok(ports.set_up(&port)?)
+    }
+
+    /// The switches, their cables, and the cable between router and outside.
     fn plug(&self, switch: &Namespace) -> Result<()> {
         let mut ports = Netlink::open_in(switch)?;
+        ports.create_bridge("br1")?;
+        ports.set_up("br1")?;
+        for host in Host::SEGMENT {
+            if let Some((mac, _)) = host.second() {
+                self.add_interface(host, SECOND_INTERFACE, mac)?;
+            }
+        }
         ports.create_bridge("br0")?;
         ports.set_up("br0")?;
         for host in Host::SEGMENT {
@@ -131,6 +155,10 @@ impl Topology {
             link.add_address(interface, address.into(), 24)?;
         }
         link.add_address(interface, host.address6().into(), 64)?;
+        if let Some((_, address)) = host.second() {
+            link.set_up(SECOND_INTERFACE)?;
+            link.add_address(SECOND_INTERFACE, address.into(), 24)?;
+        }
         match host {
             Host::Router => {
                 link.set_up(ROUTER_OUTSIDE)?;

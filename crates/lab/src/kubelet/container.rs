@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! From a Pod to a process: program, environment, files and privileges, as a container runtime reads them.
 //!
-//! Images are names of programs that the lab has: `ferrolb/speaker`, `ferrolb/controller` and `ferrolb/hello`. In
-//! each, the one binary lies at the path that the image's entry point names.
+//! Images are names of programs that the lab has: `ferrolb/speaker`, `ferrolb/controller` and `ferrolb/hello`; and
+//! `quay.io/metallb/speaker`, which is a stand-in. In each, the one binary lies at the path that the image's entry point
+//! names.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -112,8 +113,11 @@ fn program_of(image: &str) -> Result<(&'static str, &'static [&'static str])> {
         "ferrolb/speaker" => Ok(("/speaker", &[])),
         "ferrolb/controller" => Ok(("/controller", &[])),
         "ferrolb/hello" => Ok(("/hello", &["__pod"])),
+        // Not at /speaker: by that name the binary is the daemon.
+        "quay.io/metallb/speaker" => Ok(("/metallb-speaker", &["__metallb-speaker"])),
         _ => bail!(
-            "the bench has no image {image:?}: it has ferrolb/speaker, ferrolb/controller and ferrolb/hello"
+            "the bench has no image {image:?}: it has ferrolb/speaker, ferrolb/controller, ferrolb/hello and a \
+             stand-in for quay.io/metallb/speaker"
         ),
     }
 }
@@ -161,6 +165,8 @@ pub(crate) struct Volumes {
     namespace: String,
     root: PathBuf,
     kinds: BTreeMap<String, Volume>,
+    /// Directories within volumes where other volumes are mounted.
+    nested: Vec<PathBuf>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -190,12 +196,33 @@ impl Volumes {
             };
             (volume.name.clone(), kind)
         });
+        let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+        let mounts: Vec<&VolumeMount> =
+            containers.flat_map(|container| container.volume_mounts.iter().flatten()).collect();
+        let within = |outer: &&VolumeMount, inner: &&VolumeMount| {
+            let rest = Path::new(&inner.mount_path).strip_prefix(&outer.mount_path).ok()?;
+            (!rest.as_os_str().is_empty()).then(|| PathBuf::from(&outer.name).join(rest))
+        };
         Self {
             pod: pod.name_any(),
             namespace: pod.namespace().unwrap_or_default(),
             root: directory(ledger, &pod.uid().unwrap_or_default()),
             kinds: kinds.collect(),
+            nested: mounts.iter().flat_map(|a| mounts.iter().filter_map(|b| within(a, b))).collect(),
         }
+    }
+
+    /// What has to be there before the Pod can start, and is not yet.
+    pub(crate) fn missing(&self, view: &View) -> Option<String> {
+        self.kinds.iter().find_map(|(volume, kind)| match kind {
+            Volume::Secret { name, optional: false } if self.files(view, kind).is_none() => {
+                Some(format!("MountVolume.SetUp failed for volume {volume:?}: secret {name:?} not found"))
+            }
+            Volume::ConfigMap { name, optional: false } if self.files(view, kind).is_none() => {
+                Some(format!("MountVolume.SetUp failed for volume {volume:?}: configmap {name:?} not found"))
+            }
+            _ => None,
+        })
     }
 
     /// Makes the directories and fills them.
@@ -208,14 +235,12 @@ impl Volumes {
                 Volume::Unknown => {
                     bail!("volume {name} of {}: the bench has secret, configMap and emptyDir", self.pod)
                 }
-                Volume::Secret { name: object, optional: false } if self.files(view, kind).is_none() => {
-                    bail!("volume {name} of {}: there is no Secret {object}", self.pod)
-                }
-                Volume::ConfigMap { name: object, optional: false } if self.files(view, kind).is_none() => {
-                    bail!("volume {name} of {}: there is no ConfigMap {object}", self.pod)
-                }
                 _ => {}
             }
+        }
+        for path in &self.nested {
+            let path = self.root.join(path);
+            fs::create_dir_all(&path).with_context(|| format!("make {}", path.display()))?;
         }
         self.refresh(view)
     }
@@ -301,7 +326,9 @@ fn write_files(directory: &Path, files: &BTreeMap<String, Vec<u8>>) -> Result<()
         fs::rename(&fresh, &path).with_context(context)?;
     }
     for entry in fs::read_dir(directory).with_context(context)?.flatten() {
-        if !entry.file_name().to_str().is_some_and(|name| files.contains_key(name)) {
+        // A directory is where another volume is mounted.
+        let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
+        if is_file && !entry.file_name().to_str().is_some_and(|name| files.contains_key(name)) {
             fs::remove_file(entry.path()).with_context(context)?;
         }
     }

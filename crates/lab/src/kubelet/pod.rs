@@ -124,6 +124,9 @@ impl Life {
                 () = &mut pause => break,
             }
         }
+        if matches!(self.volumes_are_there(orders).await, Next::Over) {
+            return Ok(Next::Over);
+        }
         let (placed, namespace) = self.network()?;
         self.files().await?;
         let api = self.api_address();
@@ -178,6 +181,26 @@ impl Life {
         };
         self.set_ready(false);
         Ok(Next::Again)
+    }
+
+    /// Waits for the Secrets and ConfigMaps that the Pod mounts.
+    async fn volumes_are_there(&mut self, orders: &mut mpsc::UnboundedReceiver<Order>) -> Next {
+        let mut changes = self.context.view.changes();
+        loop {
+            changes.borrow_and_update();
+            let Some(message) = self.volumes.missing(&self.context.view) else { return Next::Again };
+            self.observed.state = State::Waiting { reason: "ContainerCreating", message };
+            self.publish().await;
+            tokio::select! {
+                order = orders.recv() => match order {
+                    Some(Order::NodeReady(ready)) => self.observed.node_ready = ready,
+                    Some(Order::End { .. }) | None => return Next::Over,
+                },
+                changed = changes.changed() => if changed.is_err() {
+                    return Next::Over;
+                },
+            }
+        }
     }
 
     fn on_host_network(&self) -> bool {
