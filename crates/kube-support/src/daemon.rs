@@ -352,6 +352,11 @@ impl Clocks {
         Clock { now: Time::after(self.start.elapsed()), wall: jiff::Timestamp::now() }
     }
 
+    /// The reading that belongs to this moment; the start for what was before it.
+    pub fn at(&self, moment: tokio::time::Instant) -> Time {
+        Time::after(moment.into_std().saturating_duration_since(self.start))
+    }
+
     /// Waits until a deadline; for ever if there is none.
     pub async fn until(&self, deadline: Option<Time>) {
         match deadline {

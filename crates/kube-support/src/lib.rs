@@ -23,6 +23,7 @@ pub mod listen;
 pub mod logging;
 pub mod metrics;
 pub mod process;
+pub mod pulse;
 pub mod reach;
 pub mod request;
 pub mod tls;

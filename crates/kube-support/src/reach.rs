@@ -5,9 +5,11 @@
 //! it wakes the others, so that the end of an outage is noticed once and not by each at its own time.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 /// A handle; clones are the same thing.
 #[derive(Clone, Debug, Default)]
@@ -15,19 +17,40 @@ pub struct Reach {
     shared: Arc<Shared>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shared {
     notify: Notify,
     lost: AtomicBool,
+    start: Instant,
+    /// When the server was heard last, in milliseconds from `start`.
+    heard: AtomicU64,
+}
+
+impl Default for Shared {
+    fn default() -> Self {
+        Self {
+            notify: Notify::default(),
+            lost: AtomicBool::default(),
+            start: Instant::now(),
+            heard: AtomicU64::new(0),
+        }
+    }
 }
 
 impl Reach {
     /// The server answered just now.
     pub fn answered(&self) {
+        self.alive();
         if self.shared.lost.swap(false, Ordering::Relaxed) {
             tracing::info!(op = "api", "the API server answers again");
         }
         self.shared.notify.notify_waiters();
+    }
+
+    /// Something came from the server just now, without having been asked for. Wakes nobody.
+    pub fn alive(&self) {
+        let now = u64::try_from(self.shared.start.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.shared.heard.store(now, Ordering::Relaxed);
     }
 
     /// Nothing came back. Said in the log once per outage.
@@ -39,6 +62,11 @@ impl Reach {
                 "the API server cannot be reached, retrying; what is allocated and announced stays"
             );
         }
+    }
+
+    /// When the server was heard last; when this handle was made, if never.
+    pub fn last(&self) -> Instant {
+        self.shared.start + Duration::from_millis(self.shared.heard.load(Ordering::Relaxed))
     }
 
     /// Ends when somebody is answered after this call.
@@ -61,5 +89,18 @@ mod tests {
             reach.answered();
         };
         futures::future::join(waiting, answer).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_last_sign_of_life_is_remembered() {
+        let reach = Reach::default();
+        let start = reach.last();
+        tokio::time::advance(Duration::from_secs(3)).await;
+        assert_eq!(reach.last(), start);
+        reach.clone().alive();
+        assert_eq!(reach.last() - start, Duration::from_secs(3));
+        tokio::time::advance(Duration::from_secs(2)).await;
+        reach.answered();
+        assert_eq!(reach.last() - start, Duration::from_secs(5));
     }
 }

@@ -326,6 +326,7 @@ where
         loop {
             let Some(frame) = timeout_at(end, body.frame()).await.map_err(late)? else { return Ok(()) };
             let Ok(data) = frame.map_err(broken)?.into_data() else { continue };
+            reach.alive();
             buffer.extend_from_slice(&data);
             while let Some(at) = buffer[searched..].iter().position(|byte| *byte == b'\n') {
                 let line = buffer.split_to(searched + at + 1);

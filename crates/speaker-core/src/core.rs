@@ -6,13 +6,16 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use ferrolb_announce::{Finding, Inputs, Members, NodePlan};
-use ferrolb_api::Clock;
-use ferrolb_config::state::{self, Component, Identity, Reporter};
+use ferrolb_api::{Change, Clock};
+use ferrolb_config::state::{self, Component, Identity, OwnPod, Reporter};
 use ferrolb_net_types::{ServiceKey, Time};
+use k8s_openapi::api::core::v1;
 
 use crate::announcing::Announcing;
 use crate::intake::Intake;
 use crate::io::{Effect, Input, Settings, WriteId};
+use crate::outage::Outage;
+use crate::peers::Peers;
 use crate::statuses::Statuses;
 use crate::store::Store;
 use crate::wire::Report;
@@ -30,7 +33,13 @@ pub struct Core {
     missing: BTreeSet<Watched>,
     store: Store,
     intake: Intake,
+    peers: Peers,
+    outage: Outage,
     members: Members,
+    /// The member list lets this speaker announce.
+    eligible: bool,
+    /// What `/readyz` was told.
+    ready: bool,
     plan: NodePlan,
     planned: bool,
     findings: BTreeMap<IpAddr, Finding>,
@@ -77,11 +86,6 @@ enum WireState {
 impl Core {
     /// A speaker that knows nothing yet.
     pub fn new(settings: Settings) -> Self {
-        let identity = Identity {
-            component: Component::Speaker(settings.node.clone()),
-            namespace: settings.namespace.clone(),
-            pod: settings.pod.clone(),
-        };
         let rules = ferrolb_announce::Settings {
             lb_class: Some(settings.lb_class.clone()).filter(|class| !class.is_empty()),
             ignore_exclude_lb: settings.ignore_exclude_lb,
@@ -92,7 +96,11 @@ impl Core {
             missing: Watched::ALL.into(),
             store: Store::default(),
             intake: Intake::new(&settings),
+            peers: Peers::new(settings.node.clone(), settings.member_port),
+            outage: Outage::default(),
             members: Members::EveryNode,
+            eligible: false,
+            ready: false,
             plan: NodePlan::default(),
             planned: false,
             findings: BTreeMap::new(),
@@ -101,7 +109,7 @@ impl Core {
             review: BTreeSet::new(),
             wire: WireState::Silent,
             statuses: Statuses::new(settings.clone()),
-            reporter: Reporter::new(identity),
+            reporter: Reporter::new(identity(&settings)),
             reporting: None,
             next_id: 0,
             effects: VecDeque::new(),
@@ -115,10 +123,15 @@ impl Core {
         if let Some(kind) = Watched::complete(&input) {
             self.missing.remove(&kind);
         }
+        if self.settings.pod.is_some() {
+            self.peers.start(clock.now);
+        }
         match input {
+            Input::OwnPod(pod) => self.introduce(clock, pod),
             Input::Services(change) => self.store.services(change),
             Input::EndpointSlices(change) => self.store.slices(change),
             Input::Nodes(change) => {
+                self.look_for_speakers(clock.now, &change);
                 self.intake.nodes(&change);
                 self.store.nodes(&change);
             }
@@ -132,7 +145,10 @@ impl Core {
             Input::Undecodable(objects) => self.intake.undecodable(objects),
             Input::L2Statuses(change) => self.statuses.watched(change),
             Input::ConfigurationStates(change) => self.reporter.handle(clock, state::Input::Changed(change)),
-            Input::Wire(report) => self.hear(&report),
+            Input::Pods(result) => self.peers.listed(clock.now, result),
+            Input::Wire(report) => self.hear(clock.now, &report),
+            Input::ApiAnswers => self.outage.answered(),
+            Input::ApiSilent { since } => self.outage.silent(since),
             Input::Written { id, result } => {
                 if self.reporting == Some(id) {
                     self.reporting = None;
@@ -157,9 +173,11 @@ impl Core {
         if let Some(effect) = self.effects.pop_front() {
             return Some(effect);
         }
+        self.attend_to_members(clock.now);
         if self.missing.is_empty() {
             self.pass(clock);
         }
+        self.tell_readiness();
         if let Some(effect) = self.effects.pop_front() {
             return Some(effect);
         }
@@ -175,12 +193,55 @@ impl Core {
 
     /// When to call [`Core::handle_timeout`] at the latest.
     pub fn next_deadline(&self) -> Option<Time> {
-        self.statuses.next_deadline().into_iter().chain(self.reporter.next_deadline()).min()
+        let deadlines =
+            [self.peers.next_deadline(), self.outage.next_deadline(), self.statuses.next_deadline()];
+        deadlines.into_iter().chain([self.reporter.next_deadline()]).flatten().min()
     }
 
     /// The plan in force: what this node could announce, and why not what it does not.
     pub const fn plan(&self) -> &NodePlan {
         &self.plan
+    }
+
+    /// Takes over who this speaker is.
+    fn introduce(&mut self, clock: Clock, pod: OwnPod) {
+        self.settings.pod = Some(pod);
+        self.statuses = Statuses::new(self.settings.clone());
+        self.reporter = Reporter::new(identity(&self.settings));
+        self.peers.start(clock.now);
+    }
+
+    /// Has the speakers' Pods listed if the nodes hint at a change of them.
+    fn look_for_speakers(&mut self, now: Time, change: &Change<v1::Node>) {
+        let first = self.store.nodes.is_empty();
+        let own = &self.settings.node;
+        if !first && (self.store.is_news(change, own) || self.intake.relabels(change, own)) {
+            self.peers.look_again(now);
+        }
+    }
+
+    /// Says what has to do with members and does not wait for everything to be listed.
+    fn attend_to_members(&mut self, now: Time) {
+        if let Some(working) = self.outage.news(now) {
+            self.effects.push_back(Effect::Api { working });
+        }
+        if self.peers.ask(now) {
+            self.effects.push_back(Effect::ListPods);
+        }
+        // Whose node is dead is not to be waited for.
+        if !self.missing.contains(&Watched::Nodes)
+            && let Some(peers) = self.peers.news(&self.store.not_ready)
+        {
+            self.effects.push_back(Effect::Peers(peers));
+        }
+    }
+
+    fn tell_readiness(&mut self) {
+        let ready = self.missing.is_empty() && self.eligible && self.wire == WireState::Known;
+        if ready != self.ready {
+            self.ready = ready;
+            self.effects.push_back(Effect::Ready(ready));
+        }
     }
 
     /// Decides what changed.
@@ -237,16 +298,20 @@ impl Core {
             self.tell_finding(*ip);
             self.tell_unanswered(*ip);
         }
-        if !self.planned {
-            self.effects.push_back(Effect::Members(self.members.clone()));
-        }
         if !self.planned || !moved.is_empty() {
             self.effects.push_back(Effect::Plan(Arc::new(self.plan.clone())));
         }
         self.planned = true;
     }
 
-    fn hear(&mut self, report: &Report) {
+    fn hear(&mut self, now: Time, report: &Report) {
+        if let Some(membership) = &report.membership {
+            self.eligible = membership.eligible;
+            self.members.clone_from(&membership.members);
+            if let Members::Known(members) = &self.members {
+                self.peers.members(now, members.keys().cloned().collect());
+            }
+        }
         if self.wire == WireState::Silent && report.complete {
             self.wire = WireState::First;
         }
@@ -333,6 +398,14 @@ impl Watched {
             Input::ConfigurationStates(Reset(_)) => Self::ConfigurationStates,
             _ => return None,
         })
+    }
+}
+
+fn identity(settings: &Settings) -> Identity {
+    Identity {
+        component: Component::Speaker(settings.node.clone()),
+        namespace: settings.namespace.clone(),
+        pod: settings.pod.clone(),
     }
 }
 

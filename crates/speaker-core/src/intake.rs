@@ -88,6 +88,19 @@ impl Intake {
         };
     }
 
+    /// Whether the change brings other labels of this node.
+    pub(crate) fn relabels(&self, change: &Change<Node>, own: &NodeName) -> bool {
+        let news = |node: &Node| {
+            node.metadata.name.as_deref() == Some(own.as_str())
+                && self.resources.nodes.get(own) != Some(&labels(node))
+        };
+        match change {
+            Change::Applied(node) => news(node),
+            Change::Deleted { .. } => false,
+            Change::Reset(nodes) => nodes.iter().any(news),
+        }
+    }
+
     pub(crate) fn namespaces(&mut self, change: &Change<Namespace>) {
         let namespaces = &mut self.resources.namespaces;
         self.changed |= match change {

@@ -4,20 +4,21 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use ferrolb_announce::{Members, NodePlan};
+use ferrolb_announce::NodePlan;
 use ferrolb_api::event::Event;
-use ferrolb_api::request::{ApiRequest, WriteResult};
+use ferrolb_api::request::{ApiRequest, WriteError, WriteResult};
 use ferrolb_api::{
     BFDProfile, BGPAdvertisement, BGPPeer, Change, Community, ConfigurationState, IPAddressPool,
     L2Advertisement, ServiceL2Status,
 };
 use ferrolb_config::Undecodable;
 use ferrolb_config::state::OwnPod;
-use ferrolb_net_types::{NodeName, ServiceKey};
+use ferrolb_net_types::{NodeName, ServiceKey, Time};
 use k8s_openapi::api::core::v1::{Namespace, Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
-use crate::wire::{Counters, Report};
+use crate::peers::SpeakerPod;
+use crate::wire::{Counters, Peer, Report};
 
 /// What does not change while the speaker runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,13 +33,18 @@ pub struct Settings {
     pub ignore_exclude_lb: bool,
     /// The value of `METALLB_BGP_TYPE`.
     pub bgp_type: String,
-    /// The speaker's own Pod, owner of what it writes; `None` if it does not run in one.
+    /// The speaker's own Pod, owner of what it writes. `None` if it is not known yet: then it comes as
+    /// [`Input::OwnPod`].
     pub pod: Option<OwnPod>,
+    /// The port of the member list; `None` if there is none, so that every node counts as having a speaker.
+    pub member_port: Option<u16>,
 }
 
 /// Something happened. Nothing is decided before every watched kind had its first [`Change::Reset`].
 #[derive(Clone, Debug)]
 pub enum Input {
+    /// The speaker's own Pod, unless the settings name it: once, and before any change that a watch delivers.
+    OwnPod(OwnPod),
     /// Services of all namespaces.
     Services(Change<Service>),
     /// EndpointSlices of all namespaces.
@@ -66,8 +72,18 @@ pub enum Input {
     L2Statuses(Change<ServiceL2Status>),
     /// ConfigurationStates; only the speaker's own matters.
     ConfigurationStates(Change<ConfigurationState>),
+    /// The answer to [`Effect::ListPods`].
+    Pods(Result<Vec<SpeakerPod>, WriteError>),
     /// What the wire side says.
     Wire(Report),
+    /// The API server answers again, after [`Input::ApiSilent`]: a list or a watch was granted, a watch brought
+    /// something, a write was answered, or a question that has no other purpose.
+    ApiAnswers,
+    /// The API server has not been heard for a while, and did not answer when asked.
+    ApiSilent {
+        /// When it was heard last; the start of the process if never.
+        since: Time,
+    },
     /// A write that the core asked for has ended.
     Written {
         /// The id of the [`Effect::Write`].
@@ -96,8 +112,19 @@ pub enum Effect {
     Event(Event),
     /// Hand this plan to the wire side. Only the latest counts.
     Plan(Arc<NodePlan>),
-    /// Tell the wire side whose speakers live.
-    Members(Members),
+    /// List the Pods with the speakers' labels in the own namespace, once, and bring the answer back as
+    /// [`Input::Pods`].
+    ListPods,
+    /// Tell the wire side who should be members: all other speakers whose Pods run. Only the latest counts.
+    Peers(Vec<Peer>),
+    /// Tell the wire side whether the API has been there within the last 30 s. It starts as if it were.
+    Api {
+        /// It has.
+        working: bool,
+    },
+    /// What `/readyz` says from now on: yes once this speaker knows everything, is eligible, and has taken over what
+    /// it leads. It starts with no.
+    Ready(bool),
     /// `metallb_speaker_announced{service,protocol="layer2",node,ip}`: set to 1, or the series removed.
     Announced {
         /// The Service.

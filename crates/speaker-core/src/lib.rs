@@ -14,9 +14,12 @@ mod announcing;
 mod core;
 mod intake;
 mod io;
+mod outage;
+mod peers;
 mod statuses;
 mod store;
 pub mod wire;
 
 pub use crate::core::Core;
 pub use crate::io::{Effect, Input, Settings, WriteId};
+pub use crate::peers::SpeakerPod;

@@ -16,6 +16,8 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 pub(crate) struct Store {
     pub(crate) services: BTreeMap<ServiceKey, Service>,
     pub(crate) nodes: BTreeMap<NodeName, Node>,
+    /// The nodes that are known not to be ready. Nothing is announced, or not, for that.
+    pub(crate) not_ready: BTreeSet<NodeName>,
     /// Uid and resource version of each Service, for events. Moves without anything being decided anew.
     versions: BTreeMap<ServiceKey, (String, String)>,
     slices: BTreeMap<SliceKey, Slice>,
@@ -75,14 +77,29 @@ impl Store {
             Change::Applied(node) => self.apply_node(node),
             Change::Deleted { name, .. } => {
                 self.changes.all |= self.nodes.remove(name.as_str()).is_some();
+                self.not_ready.remove(name.as_str());
             }
             Change::Reset(nodes) => {
                 let listed: BTreeSet<_> = nodes.iter().filter_map(|n| n.metadata.name.as_deref()).collect();
                 let known = self.nodes.len();
                 self.nodes.retain(|name, _| listed.contains(name.as_str()));
+                self.not_ready.retain(|name| listed.contains(name.as_str()));
                 self.changes.all |= self.nodes.len() != known;
                 nodes.iter().for_each(|node| self.apply_node(node));
             }
+        }
+    }
+
+    /// Whether the change brings a node that was not there before, or another state of the network of this one.
+    pub(crate) fn is_news(&self, change: &Change<v1::Node>, own: &NodeName) -> bool {
+        let news = |node: &v1::Node| {
+            let Some(name) = node.metadata.name.as_deref() else { return false };
+            self.nodes.get(name).is_none_or(|known| name == own.as_str() && *known != reduce_node(node))
+        };
+        match change {
+            Change::Applied(node) => news(node),
+            Change::Deleted { .. } => false,
+            Change::Reset(nodes) => nodes.iter().any(news),
         }
     }
 
@@ -183,6 +200,11 @@ impl Store {
             self.nodes.insert(name.into(), node);
             self.changes.all = true;
         }
+        if !is_not_ready(object) {
+            self.not_ready.remove(name);
+        } else if !self.not_ready.contains(name) {
+            self.not_ready.insert(name.into());
+        }
     }
 }
 
@@ -235,6 +257,12 @@ fn reduce_node(object: &v1::Node) -> Node {
             .into_iter()
             .any(|c| c.type_ == "NetworkUnavailable" && c.status == "True"),
     }
+}
+
+/// Whether the node is known not to be ready. One that says nothing of it may well be.
+fn is_not_ready(object: &v1::Node) -> bool {
+    let conditions = object.status.as_ref().and_then(|s| s.conditions.as_ref()).into_iter().flatten();
+    conditions.into_iter().any(|c| c.type_ == "Ready" && c.status != "True")
 }
 
 #[cfg(test)]

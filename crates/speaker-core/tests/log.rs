@@ -76,6 +76,7 @@ impl Log {
             ignore_exclude_lb: false,
             bgp_type: String::new(),
             pod: None,
+            member_port: None,
         };
         let mut log = Self { core: Core::new(settings), lines: Recorder::default() };
         let none = || Change::Reset(Vec::new());

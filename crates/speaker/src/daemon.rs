@@ -3,39 +3,46 @@
 
 use std::path::Path;
 use std::pin::pin;
+use std::time::Duration;
 
 use ferrolb_config::Undecodable;
 use ferrolb_config::state::OwnPod;
 use ferrolb_kube_support::daemon::{
-    Clocks, Doubtful, Feed, Tasks, inbox, of_kinds, start_servers, stay_small, task_ended,
+    Clocks, Doubtful, Feed, Inbox, Tasks, inbox, of_kinds, start_servers, stay_small, task_ended,
 };
 use ferrolb_kube_support::events::Recorder;
 use ferrolb_kube_support::health::Readiness;
 use ferrolb_kube_support::listen::Bind;
 use ferrolb_kube_support::metrics::Metrics;
 use ferrolb_kube_support::process::own_pod;
+use ferrolb_kube_support::pulse::{self, Pulse};
 use ferrolb_kube_support::reach::Reach;
 use ferrolb_kube_support::watch::Watch;
 use ferrolb_kube_support::writes::Writer;
 use ferrolb_net_types::NodeName;
+use ferrolb_speaker_core::wire::Report;
 use ferrolb_speaker_core::{Core, Effect, Input, Settings, WriteId};
 use kube::Client;
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::excluded::{self, Excluded};
 use crate::gauges::Gauges;
 use crate::options::Options;
-use crate::{trim, wire};
+use crate::{speakers, trim, wire};
 
 /// Kinds that are watched; readiness waits for the first list of each.
 const KINDS: usize = 12;
 
-/// Runs the speaker until `stop` is cancelled.
+/// How long handing over and leaving may take before the process ends anyway.
+const LEAVE: Duration = Duration::from_millis(1500);
+
+/// Runs the speaker until `stop` is cancelled, and then until it has handed over and left.
 ///
 /// # Errors
 ///
 /// When a port is taken, a certificate or the list of excluded interfaces does not work, or one of its tasks
-/// ends.
+/// ends. It leaves then, too.
 pub async fn run(options: Options, client: Client, stop: CancellationToken) -> anyhow::Result<()> {
     let excluded = Excluded::read(Path::new(excluded::FILE))?;
     let metrics = Metrics::new()?;
@@ -56,39 +63,74 @@ pub async fn run(options: Options, client: Client, stop: CancellationToken) -> a
     tracing::info!(op = "Run", "Starting Manager");
 
     let reach = Reach::default();
-    let common = &options.common;
-    let pod = tokio::select! {
-        pod = own_pod(&client, &reach, &common.namespace, &common.pod_name) => pod,
-        ended = tasks.join_next() => return Err(task_ended(ended)),
-        () = stop.cancelled() => return Ok(()),
+    // Whether everything is listed the core knows itself.
+    let (feed, inbox) = inbox(KINDS, Readiness::not_yet(), undecodable);
+    let results = feed.own();
+    let mut shell = Shell {
+        writer: Writer::start(client.clone(), reach.clone(), move |id, result| {
+            // Nobody listens only while the process ends.
+            let _ = results.send(Input::Written { id, result });
+        }),
+        recorder: Recorder::start(client.clone(), "metallb-speaker"),
+        client,
+        reach,
+        namespace: options.common.namespace.clone(),
+        labels: options.members.as_ref().map_or_else(String::new, |members| members.labels.clone()),
+        own: feed.own(),
+        wire,
+        readiness: readiness.clone(),
+        metrics,
+        gauges,
     };
+    stay_small(readiness);
+    let ended = control(&options, &mut shell, feed, inbox, &mut reports, &mut tasks, &stop).await;
+    shell.leave(&mut reports).await;
+    ended
+}
+
+/// Lets the core decide, until the process is to end or cannot go on.
+async fn control(
+    options: &Options,
+    shell: &mut Shell,
+    feed: Feed<Input>,
+    mut inbox: Inbox<Input>,
+    reports: &mut mpsc::Receiver<Report>,
+    tasks: &mut Tasks,
+    stop: &CancellationToken,
+) -> anyhow::Result<()> {
+    let clocks = Clocks::start();
+    let common = &options.common;
     let mut core = Core::new(Settings {
         node: options.node.clone(),
         namespace: common.namespace.clone(),
         lb_class: common.lb_class.clone(),
         ignore_exclude_lb: options.ignore_exclude_lb,
         bgp_type: options.bgp_type.clone(),
-        pod: Some(OwnPod { name: pod.name, uid: pod.uid }),
+        pod: None,
+        member_port: options.members.as_ref().map(|members| members.port),
     });
-    let (feed, mut inbox) = inbox(KINDS, readiness.clone(), undecodable);
-    start_watches(&feed, &common.namespace, &options.node, &client, &reach, &mut tasks);
-    let results = feed.own();
-    let mut shell = Shell {
-        writer: Writer::start(client.clone(), reach, move |id, result| {
-            // Nobody listens only while the process ends.
-            let _ = results.send(Input::Written { id, result });
-        }),
-        recorder: Recorder::start(client, "metallb-speaker"),
-        wire,
-        metrics,
-        gauges,
-    };
-
-    let clocks = Clocks::start();
-    let mut stopped = pin!(stop.cancelled());
-    stay_small(readiness);
+    let (client, reach) = (shell.client.clone(), shell.reach.clone());
+    let say = feed.own();
+    let felt = pulse::feel(client.clone(), reach.clone(), move |pulse| {
+        let _ = say.send(match pulse {
+            Pulse::Answers => Input::ApiAnswers,
+            Pulse::Silent { since } => Input::ApiSilent { since: clocks.at(since) },
+        });
+    });
+    tasks.spawn(async move {
+        felt.await;
+        "pulse"
+    });
+    // Whoever writes has to know in whose name, so nothing is watched before.
+    let mut own_pod = pin!(own_pod(&client, &reach, &common.namespace, &common.pod_name));
+    let mut introduced = false;
     loop {
         tokio::select! {
+            pod = &mut own_pod, if !introduced => {
+                introduced = true;
+                core.handle(clocks.read(), Input::OwnPod(OwnPod { name: pod.name, uid: pod.uid }));
+                start_watches(&feed, &common.namespace, &options.node, &client, &reach, tasks);
+            }
             batch = inbox.batch() => {
                 for input in batch {
                     core.handle(clocks.read(), input);
@@ -100,10 +142,7 @@ pub async fn run(options: Options, client: Client, stop: CancellationToken) -> a
             },
             () = clocks.until(core.next_deadline()) => core.handle_timeout(clocks.read()),
             ended = tasks.join_next() => return Err(task_ended(ended)),
-            () = &mut stopped => {
-                tracing::info!(op = "shutdown", "done");
-                return Ok(());
-            }
+            () = stop.cancelled() => return Ok(()),
         }
         while let Some(effect) = core.poll() {
             shell.carry_out(effect);
@@ -148,9 +187,17 @@ fn undecodable(doubtful: &Doubtful) -> Option<Input> {
 
 /// Where effects go.
 struct Shell {
+    client: Client,
+    reach: Reach,
+    namespace: String,
+    /// The labels of the speakers' Pods.
+    labels: String,
+    /// The way back for answers.
+    own: mpsc::UnboundedSender<Input>,
     writer: Writer<WriteId>,
     recorder: Recorder,
     wire: wire::Handle,
+    readiness: Readiness,
     metrics: Metrics,
     gauges: Gauges,
 }
@@ -161,7 +208,10 @@ impl Shell {
             Effect::Write { id, request } => self.writer.send(id, request),
             Effect::Event(event) => self.recorder.record(event),
             Effect::Plan(plan) => self.wire.set_plan(plan),
-            Effect::Members(members) => self.wire.set_members(members),
+            Effect::ListPods => self.list_pods(),
+            Effect::Peers(peers) => self.wire.set_peers(peers),
+            Effect::Api { working } => self.wire.set_api(working),
+            Effect::Ready(ready) => self.readiness.set(ready),
             Effect::Announced { service, ip, on } => self.gauges.announced(&service, ip, on),
             Effect::L2Counters { ip, counters } => self.gauges.counters(ip, counters),
             Effect::Configuration { loaded, stale } => {
@@ -175,5 +225,25 @@ impl Shell {
                 }
             }
         }
+    }
+
+    /// Asks for the speakers' Pods; the answer comes as an input.
+    fn list_pods(&self) {
+        let (client, reach, own) = (self.client.clone(), self.reach.clone(), self.own.clone());
+        let (namespace, labels) = (self.namespace.clone(), self.labels.clone());
+        tokio::spawn(async move {
+            let pods = speakers::list(&client, &reach, &namespace, &labels).await;
+            let _ = own.send(Input::Pods(pods));
+        });
+    }
+
+    /// Hands over what this node leads, and leaves the member list.
+    async fn leave(&self, reports: &mut mpsc::Receiver<Report>) {
+        self.wire.leave();
+        let left = async { while reports.recv().await.is_some() {} };
+        if tokio::time::timeout(LEAVE, left).await.is_err() {
+            tracing::warn!(op = "shutdown", "the addresses could not be handed over in time");
+        }
+        tracing::info!(op = "shutdown", "done");
     }
 }

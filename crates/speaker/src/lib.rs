@@ -15,6 +15,7 @@ mod daemon;
 mod excluded;
 mod gauges;
 mod options;
+mod speakers;
 mod trim;
 pub mod wire;
 
@@ -22,7 +23,7 @@ use std::process::ExitCode;
 
 pub use daemon::run;
 pub use excluded::{Excluded, ExcludedError};
-pub use options::{Options, flags};
+pub use options::{MemberList, Options, flags};
 
 /// Runs the speaker with these arguments (the program's name left out) and gives the exit code.
 pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {

@@ -42,6 +42,17 @@ pub struct Options {
     pub ignore_exclude_lb: bool,
     /// `METALLB_BGP_TYPE`; empty when it is not set.
     pub bgp_type: String,
+    /// The member list, if there is to be one.
+    pub members: Option<MemberList>,
+}
+
+/// What the speaker was told of the member list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberList {
+    /// The label selector of the speakers' Pods.
+    pub labels: String,
+    /// The port of every member.
+    pub port: u16,
 }
 
 impl AsRef<Common> for Options {
@@ -104,6 +115,7 @@ impl Options {
             node: NodeName::from(node),
             ignore_exclude_lb: values.is_on("ignore-exclude-lb"),
             bgp_type: bgp_type.unwrap_or_default().to_owned(),
+            members: None,
         })
     }
 }

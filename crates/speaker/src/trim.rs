@@ -5,18 +5,21 @@
 use k8s_openapi::api::core::v1::{Namespace, Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
-/// The condition that keeps a node from announcing.
-const NETWORK_UNAVAILABLE: &str = "NetworkUnavailable";
+/// The condition that keeps a node from announcing, and the one without which nobody waits for its speaker.
+const CONDITIONS: [&str; 2] = ["NetworkUnavailable", "Ready"];
 
-/// Keeps labels and the condition of the network.
+/// Keeps labels and the conditions of network and readiness.
 pub(crate) fn node(node: &mut Node) {
     node.metadata.annotations = None;
     if let Some(status) = &mut node.status {
         let conditions = status.conditions.take().map(|mut conditions| {
-            conditions.retain(|condition| condition.type_ == NETWORK_UNAVAILABLE);
+            conditions.retain(|condition| CONDITIONS.contains(&condition.type_.as_str()));
             for condition in &mut conditions {
                 // The kubelet renews it every few seconds.
                 condition.last_heartbeat_time = None;
+                condition.last_transition_time = None;
+                condition.message = None;
+                condition.reason = None;
             }
             conditions
         });
@@ -64,7 +67,8 @@ mod tests {
             "status": {
                 "images": [{"names": ["x"], "sizeBytes": 1}],
                 "conditions": [
-                    {"type": "Ready", "status": "True"},
+                    {"type": "MemoryPressure", "status": "False"},
+                    {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "posting"},
                     {"type": "NetworkUnavailable", "status": "False", "lastHeartbeatTime": "2026-01-01T00:00:00Z"},
                 ],
             },
@@ -74,7 +78,9 @@ mod tests {
         let left = serde_json::to_value(&given).unwrap();
         assert_eq!(
             left["status"],
-            json!({"conditions": [{"type": "NetworkUnavailable", "status": "False"}]})
+            json!({"conditions": [
+                {"type": "Ready", "status": "True"}, {"type": "NetworkUnavailable", "status": "False"},
+            ]})
         );
         assert_eq!(left["metadata"], json!({"name": "n1", "labels": {"a": "b"}}));
     }

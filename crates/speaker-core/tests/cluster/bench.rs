@@ -47,6 +47,8 @@ pub(crate) struct Speaker {
     pub(crate) announced: BTreeSet<(String, String)>,
     pub(crate) counters: BTreeMap<IpAddr, wire::Counters>,
     pub(crate) stale: bool,
+    /// What `/readyz` says.
+    pub(crate) ready: bool,
 }
 
 impl Bench {
@@ -97,6 +99,7 @@ impl Bench {
             ignore_exclude_lb: false,
             bgp_type: String::new(),
             pod: Some(OwnPod { name: format!("speaker-{node}"), uid: format!("pod-{node}-{generation}") }),
+            member_port: None,
         };
         (self.settings)(&mut settings);
         let mut speaker = Speaker {
@@ -109,6 +112,7 @@ impl Bench {
             announced: BTreeSet::new(),
             counters: BTreeMap::new(),
             stale: false,
+            ready: false,
         };
         speaker.interfaces(self.now, &["ens18"]);
         speaker.mail.extend(KINDS.map(|kind| (self.now, self.api.reset(kind))));
@@ -304,7 +308,10 @@ impl Speaker {
                 }
                 Effect::Event(event) => events.push((node, event)),
                 Effect::Plan(plan) => self.wire.handle(now, wire::Input::Plan(plan)),
-                Effect::Members(members) => self.wire.handle(now, wire::Input::Members(members)),
+                Effect::Peers(peers) => self.wire.handle(now, wire::Input::Peers(&peers)),
+                Effect::Api { working } => self.wire.handle(now, wire::Input::Api { working }),
+                Effect::ListPods => panic!("there is no member list"),
+                Effect::Ready(ready) => self.ready = ready,
                 Effect::Announced { service, ip, on } => {
                     let series = (service.to_string(), ip.to_string());
                     let changed =

@@ -26,7 +26,7 @@ use arc_swap::ArcSwapOption;
 use ferrolb_announce::{Members, NodePlan};
 use ferrolb_linux::Waker;
 use ferrolb_net_types::NodeName;
-use ferrolb_speaker_core::wire::Report;
+use ferrolb_speaker_core::wire::{Peer, Report};
 use tokio::sync::mpsc;
 
 use crate::Excluded;
@@ -44,6 +44,10 @@ pub struct Handle {
 struct Wishes {
     plan: ArcSwapOption<NodePlan>,
     members: ArcSwapOption<Members>,
+    peers: ArcSwapOption<Vec<Peer>>,
+    api_lost: AtomicBool,
+    /// End in order: hand over, leave, then end.
+    leave: AtomicBool,
     stop: AtomicBool,
 }
 
@@ -78,6 +82,25 @@ impl Handle {
     /// From now on these speakers live.
     pub fn set_members(&self, members: Members) {
         self.wishes.members.store(Some(Arc::new(members)));
+        self.waker.wake();
+    }
+
+    /// From now on these speakers should be members.
+    pub fn set_peers(&self, peers: Vec<Peer>) {
+        self.wishes.peers.store(Some(Arc::new(peers)));
+        self.waker.wake();
+    }
+
+    /// From now on the API works, or is lost.
+    pub fn set_api(&self, working: bool) {
+        self.wishes.api_lost.store(!working, Ordering::Release);
+        self.waker.wake();
+    }
+
+    /// The process is to end: the thread hands over and leaves the member list, then ends; the receiver of reports
+    /// ends with it. Asking again changes nothing.
+    pub fn leave(&self) {
+        self.wishes.leave.store(true, Ordering::Release);
         self.waker.wake();
     }
 }

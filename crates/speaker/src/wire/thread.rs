@@ -12,7 +12,7 @@ use ferrolb_announce::{Members, NodePlan};
 use ferrolb_l2::wire::Frame;
 use ferrolb_linux::{Error, LinkMonitor, Netlink, Poller, Waker};
 use ferrolb_net_types::{IfIndex, NodeName, Time};
-use ferrolb_speaker_core::wire::{Input, Output, Purpose, Report, Wire};
+use ferrolb_speaker_core::wire::{Input, Output, Peer, Purpose, Report, Wire};
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 
@@ -31,6 +31,11 @@ pub(super) struct Thread {
     /// The wishes that were handed in last.
     plan: Option<Arc<NodePlan>>,
     members: Option<Arc<Members>>,
+    peers: Option<Arc<Vec<Peer>>>,
+    api_lost: bool,
+    leaving: bool,
+    /// Everything is handed over.
+    stopped: bool,
     /// The addresses whose requests the sockets let pass; `None` after the sockets changed.
     narrowed: Option<BTreeSet<Ipv4Addr>>,
     /// Whether what this node owns may have changed since.
@@ -65,6 +70,10 @@ impl Thread {
             wishes,
             plan: None,
             members: None,
+            peers: None,
+            api_lost: false,
+            leaving: false,
+            stopped: false,
             narrowed: None,
             reowned: true,
             reports,
@@ -83,7 +92,7 @@ impl Thread {
 
     /// Runs until told to stop.
     pub(super) fn run(mut self) {
-        while !self.wishes.stop.load(Ordering::Acquire) {
+        while !self.stopped && !self.wishes.stop.load(Ordering::Acquire) {
             if let Err(error) = self.turn() {
                 // Nothing that a turn asks of the kernel can fail for long without the process being unusable.
                 tracing::error!(op = "wire", %error, "the wire thread ends");
@@ -110,6 +119,9 @@ impl Thread {
         }
         self.carry_out(now);
 
+        if self.stopped {
+            return Ok(());
+        }
         let deadlines = [Some(self.next_scan), self.resync, self.wire.next_deadline()];
         let until = deadlines.into_iter().flatten().min().map(|at| self.start + at.since_start());
         let mut ready = [0; READY];
@@ -172,7 +184,8 @@ impl Thread {
                         self.resync = Some(now + RESYNC);
                     }
                 }
-                Output::Gossip(_) | Output::Stopped => {}
+                Output::Gossip(_) => {}
+                Output::Stopped => self.stopped = true,
             }
         }
     }
@@ -210,6 +223,23 @@ impl Thread {
             self.members = Some(members.clone());
             self.reowned = true;
             self.wire.handle(now, Input::Members(Members::clone(members)));
+        }
+        let peers = self.wishes.peers.load();
+        if let Some(peers) = peers.as_ref()
+            && !self.peers.as_ref().is_some_and(|known| Arc::ptr_eq(known, peers))
+        {
+            self.peers = Some(peers.clone());
+            self.reowned = true;
+            self.wire.handle(now, Input::Peers(peers));
+        }
+        let lost = self.wishes.api_lost.load(Ordering::Acquire);
+        if lost != std::mem::replace(&mut self.api_lost, lost) {
+            self.reowned = true;
+            self.wire.handle(now, Input::Api { working: !lost });
+        }
+        if !self.leaving && self.wishes.leave.load(Ordering::Acquire) {
+            self.leaving = true;
+            self.wire.handle(now, Input::Stop);
         }
     }
 

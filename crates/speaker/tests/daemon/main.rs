@@ -51,6 +51,7 @@ impl Speaker {
             node: "node-1".into(),
             ignore_exclude_lb: false,
             bgp_type: String::new(),
+            members: None,
         };
         let ended = tokio::spawn(run(options, bench.client.clone(), stop.clone()));
         Self { stop, ended }

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Feels whether the API server is still there, for whoever has to know within seconds.
+//!
+//! A watch can stand for a minute without a word, and a connection that died silently looks the same. Usually the
+//! watches of a daemon begin anew often enough for something to be heard every few seconds. Where nothing was
+//! heard for a while the server is asked for its version, which costs it nothing and which everybody may do.
+
+use std::time::Duration;
+
+use http::Method;
+use kube::Client;
+use tokio::time::Instant;
+
+use crate::reach::Reach;
+use crate::request::send;
+
+/// What is felt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pulse {
+    /// The server answers, after it had been silent.
+    Answers,
+    /// It says nothing, though it was asked.
+    Silent {
+        /// When it was heard last.
+        since: Instant,
+    },
+}
+
+/// Says what changed, for ever. The server counts as answering at the beginning.
+pub async fn feel(client: Client, reach: Reach, say: impl FnMut(Pulse) + Send) {
+    let ask = || async {
+        match send(&client, Method::GET, "/version", None, LIMIT).await {
+            Ok(_) => true,
+            Err(error) => {
+                if error.code == 0 {
+                    reach.lost(&error.message);
+                }
+                false
+            }
+        }
+    };
+    follow(&reach, ask, say).await;
+}
+
+async fn follow<A, F>(reach: &Reach, ask: A, mut say: impl FnMut(Pulse))
+where
+    A: Fn() -> F,
+    F: Future<Output = bool>,
+{
+    loop {
+        let last = reach.last();
+        tokio::time::sleep_until(last + QUIET).await;
+        if reach.last() > last || answers(reach, &ask).await {
+            continue;
+        }
+        say(Pulse::Silent { since: reach.last() });
+        loop {
+            tokio::select! {
+                () = reach.heard() => break,
+                () = tokio::time::sleep(PAUSE) => {
+                    if answers(reach, &ask).await {
+                        break;
+                    }
+                }
+            }
+        }
+        say(Pulse::Answers);
+    }
+}
+
+/// Whether the server answers this question, or anything else meanwhile.
+async fn answers<A, F>(reach: &Reach, ask: &A) -> bool
+where
+    A: Fn() -> F,
+    F: Future<Output = bool>,
+{
+    tokio::select! {
+        () = reach.heard() => true,
+        answered = ask() => {
+            if answered {
+                reach.answered();
+            }
+            answered
+        }
+    }
+}
+
+/// After so long without a sign of life the server is asked.
+const QUIET: Duration = Duration::from_secs(10);
+
+/// How long it may take to answer.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// How long to wait before it is asked again.
+const PAUSE: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    struct Server {
+        reach: Reach,
+        up: Arc<AtomicBool>,
+        asked: Arc<AtomicU32>,
+        said: Arc<Mutex<Vec<(u64, Pulse)>>>,
+        start: Instant,
+    }
+
+    /// A server that answers while it is up, or lets a question hang.
+    fn server() -> Server {
+        let reach = Reach::default();
+        let start = reach.last();
+        let (up, asked, said) =
+            (Arc::new(AtomicBool::new(true)), Arc::new(AtomicU32::new(0)), Arc::default());
+        let server =
+            Server { reach: reach.clone(), up: Arc::clone(&up), asked: Arc::clone(&asked), said, start };
+        let said = Arc::clone(&server.said);
+        tokio::spawn(async move {
+            let ask = || async {
+                asked.fetch_add(1, Ordering::Relaxed);
+                if !up.load(Ordering::Relaxed) {
+                    tokio::time::sleep(LIMIT).await;
+                }
+                up.load(Ordering::Relaxed)
+            };
+            follow(&reach, ask, |pulse| said.lock().unwrap().push((start.elapsed().as_secs(), pulse))).await;
+        });
+        server
+    }
+
+    async fn pass(seconds: u64) {
+        for _ in 0..seconds * 10 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_is_heard_is_not_asked() {
+        let server = server();
+        for _ in 0..20 {
+            pass(9).await;
+            server.reach.alive();
+        }
+        assert_eq!(server.asked.load(Ordering::Relaxed), 0);
+        pass(60).await;
+        assert!(server.asked.load(Ordering::Relaxed) >= 5, "nobody else says anything");
+        assert_eq!(*server.said.lock().unwrap(), []);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silence_is_said_within_seconds_and_so_is_its_end() {
+        let server = server();
+        pass(60).await;
+        server.reach.alive();
+        server.up.store(false, Ordering::Relaxed);
+        pass(60).await;
+        server.up.store(true, Ordering::Relaxed);
+        pass(20).await;
+        let said = server.said.lock().unwrap().clone();
+        let since = server.start + Duration::from_secs(60);
+        assert_eq!(said.len(), 2, "{said:?}");
+        assert_eq!(said[0], (75, Pulse::Silent { since }));
+        assert!(said[1].1 == Pulse::Answers && said[1].0 < 128, "{said:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_is_answered_first_ends_the_silence_at_once() {
+        let server = server();
+        server.up.store(false, Ordering::Relaxed);
+        pass(40).await;
+        server.reach.answered();
+        tokio::task::yield_now().await;
+        tokio::task::yield_now().await;
+        let said = server.said.lock().unwrap().clone();
+        assert_eq!(said.last(), Some(&(40, Pulse::Answers)), "{said:?}");
+    }
+}

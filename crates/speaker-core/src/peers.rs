@@ -1,0 +1,396 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The other speakers: which of their Pods run, and when to look again.
+//!
+//! Pods may be listed, not watched. The list is read at the start, soon after anything that hints at a change of it
+//! (a node that is new, the own node in another state, a member that is gone), and every minute besides. What was
+//! listed last stays in force until there is a new list.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use ferrolb_api::request::WriteError;
+use ferrolb_net_types::{NodeName, Time, parse_ip};
+
+use crate::wire::Peer;
+
+/// A Pod with the labels of the speakers, as the API server lists it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SpeakerPod {
+    /// `spec.nodeName`; empty while it has no node.
+    pub node: String,
+    /// `status.podIP`; empty while it has no address.
+    pub ip: String,
+    /// `status.phase`.
+    pub phase: String,
+    /// `metadata.deletionTimestamp` is set.
+    pub terminating: bool,
+}
+
+impl SpeakerPod {
+    /// Whether its containers have ended for good.
+    fn is_over(&self) -> bool {
+        matches!(self.phase.as_str(), "Succeeded" | "Failed")
+    }
+}
+
+/// The list of the speakers' Pods over time.
+#[derive(Debug)]
+pub(crate) struct Peers {
+    node: NodeName,
+    /// The port of the members; `None` if there is no member list, and so nothing to do.
+    port: Option<u16>,
+    pods: Option<Vec<SpeakerPod>>,
+    asked: Asked,
+    /// When to ask.
+    due: Option<Time>,
+    /// Lists that failed in a row, and how the last one did.
+    failures: u32,
+    complained: Option<u16>,
+    members: BTreeSet<NodeName>,
+    /// What the wire side was told.
+    told: Option<Vec<Peer>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    Never,
+    /// And there is no answer yet.
+    At(Time),
+    Answered(Time),
+}
+
+impl Peers {
+    /// Asks for nothing before [`Peers::start`].
+    pub(crate) const fn new(node: NodeName, port: Option<u16>) -> Self {
+        Self {
+            node,
+            port,
+            pods: None,
+            asked: Asked::Never,
+            due: None,
+            failures: 0,
+            complained: None,
+            members: BTreeSet::new(),
+            told: None,
+        }
+    }
+
+    /// The first list is due.
+    pub(crate) fn start(&mut self, now: Time) {
+        if self.port.is_some() && self.asked == Asked::Never {
+            self.due = Some(now);
+        }
+    }
+
+    /// Something hints at a change of the list. With many speakers not all of them ask at the same moment.
+    pub(crate) fn look_again(&mut self, now: Time) {
+        let earliest = match self.asked {
+            Asked::Never => return, // The first list is still to come.
+            Asked::At(time) | Asked::Answered(time) => time + SHORTEST,
+        };
+        self.want(earliest.max(now + self.spread()));
+    }
+
+    /// The members are these now. One that is gone may have been replaced.
+    pub(crate) fn members(&mut self, now: Time, members: BTreeSet<NodeName>) {
+        if self.members.difference(&members).next().is_some() {
+            self.look_again(now);
+        }
+        self.members = members;
+    }
+
+    /// Takes the answer to the last question.
+    pub(crate) fn listed(&mut self, now: Time, result: Result<Vec<SpeakerPod>, WriteError>) {
+        let Asked::At(asked) = self.asked else { return };
+        self.asked = Asked::Answered(asked);
+        match result {
+            Ok(pods) => {
+                if self.complained.take().is_some() {
+                    tracing::info!(op = "memberDiscovery", "the speakers' Pods can be listed again");
+                }
+                self.failures = 0;
+                // A Pod that runs and whose address is not published yet is about to have one.
+                let unfinished =
+                    pods.iter().any(|pod| !pod.node.is_empty() && pod.ip.is_empty() && !pod.is_over());
+                self.want(if unfinished { asked + SHORTEST } else { now + period(pods.len()) });
+                self.pods = Some(pods);
+            }
+            Err(error) => {
+                if self.complained.replace(error.code) != Some(error.code) {
+                    tracing::error!(op = "memberDiscovery", error = %error, "failed to get pod IPs");
+                }
+                // Who may not list knows nobody; others may know of this speaker and join it.
+                if !error.is_unknown() {
+                    self.pods.get_or_insert_default();
+                }
+                let pause = SHORTEST.saturating_mul(1 << self.failures.min(3)).min(LONGEST_RETRY);
+                self.failures = self.failures.saturating_add(1);
+                self.want(now + pause);
+            }
+        }
+    }
+
+    /// Whether the list is to be asked for now; it is asked for once, and answered by [`Peers::listed`].
+    pub(crate) fn ask(&mut self, now: Time) -> bool {
+        if matches!(self.asked, Asked::At(_)) || self.due.is_none_or(|due| now < due) {
+            return false;
+        }
+        self.due = None;
+        self.asked = Asked::At(now);
+        true
+    }
+
+    pub(crate) fn next_deadline(&self) -> Option<Time> {
+        if matches!(self.asked, Asked::At(_)) { None } else { self.due }
+    }
+
+    /// Who should be members, if that is not what was said last. Nothing before the first list.
+    pub(crate) fn news(&mut self, not_ready: &BTreeSet<NodeName>) -> Option<Vec<Peer>> {
+        let port = self.port?;
+        let peers = peers(self.pods.as_deref()?, &self.node, port, not_ready);
+        (self.told.as_ref() != Some(&peers)).then(|| {
+            self.told = Some(peers.clone());
+            peers
+        })
+    }
+
+    fn want(&mut self, at: Time) {
+        self.due = Some(self.due.map_or(at, |due| due.min(at)));
+    }
+
+    /// This node's place in the time over which all speakers ask.
+    fn spread(&self) -> Duration {
+        let pods = u64::try_from(self.pods.as_ref().map_or(0, Vec::len)).unwrap_or(u64::MAX);
+        // FNV-1a: the same place every time, another for each node.
+        let hash = self.node.as_str().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        Duration::from_millis(pods.saturating_mul(PER_POD).saturating_mul(hash % 1024) / 1024)
+    }
+}
+
+/// The speakers of other nodes, each once.
+fn peers(pods: &[SpeakerPod], own: &NodeName, port: u16, not_ready: &BTreeSet<NodeName>) -> Vec<Peer> {
+    let running = || pods.iter().filter(|pod| !pod.is_over() && !pod.node.is_empty());
+    let here: BTreeSet<IpAddr> =
+        running().filter(|pod| pod.node == own.as_str()).filter_map(|pod| parse_ip(&pod.ip)).collect();
+    let mut found: BTreeMap<(NodeName, SocketAddr), bool> = BTreeMap::new();
+    for pod in running().filter(|pod| pod.node != own.as_str()) {
+        let Some(ip) = parse_ip(&pod.ip).filter(|ip| !here.contains(ip)) else { continue };
+        let awaited = !pod.terminating && !not_ready.contains(pod.node.as_str());
+        // During a rollout a node has two Pods at one address.
+        *found.entry((pod.node.as_str().into(), SocketAddr::new(ip, port))).or_default() |= awaited;
+    }
+    found.into_iter().map(|((node, address), awaited)| Peer { node, address, awaited }).collect()
+}
+
+/// How long a list holds without a hint. Among many it is longer, so that all together ask as often as a hundred do.
+fn period(pods: usize) -> Duration {
+    let pods = u32::try_from(pods).unwrap_or(u32::MAX);
+    PERIOD.max(PERIOD.saturating_mul(pods) / 100)
+}
+
+/// No two lists are closer together than this.
+const SHORTEST: Duration = Duration::from_secs(2);
+
+/// How long a list holds.
+const PERIOD: Duration = Duration::from_secs(60);
+
+/// The longest pause after failures.
+const LONGEST_RETRY: Duration = Duration::from_secs(10);
+
+/// Milliseconds over which all speakers ask after a hint, for each of them.
+const PER_POD: u64 = 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(node: &str, ip: &str) -> SpeakerPod {
+        SpeakerPod { node: node.into(), ip: ip.into(), phase: "Running".into(), terminating: false }
+    }
+
+    fn at(seconds: u64) -> Time {
+        Time::millis(seconds * 1000)
+    }
+
+    fn started() -> Peers {
+        let mut peers = Peers::new("n1".into(), Some(7946));
+        peers.start(at(0));
+        assert!(peers.ask(at(0)));
+        peers.listed(at(0), Ok(vec![pod("n1", "10.0.0.1"), pod("n2", "10.0.0.2")]));
+        peers
+    }
+
+    #[test]
+    fn peers_are_the_running_pods_of_other_nodes_s54() {
+        let terminating = |pod| SpeakerPod { terminating: true, ..pod };
+        let in_phase = |phase: &str, pod| SpeakerPod { phase: phase.into(), ..pod };
+        let own = pod("n1", "10.0.0.1");
+        let other = pod("n2", "10.0.0.2");
+        for (about, pods, expected) in [
+            ("nobody", vec![], vec![]),
+            ("only this one", vec![own.clone()], vec![]),
+            ("another", vec![own.clone(), other.clone()], vec![("n2", "10.0.0.2:7946", true)]),
+            ("one that has no address yet", vec![own.clone(), pod("n2", "")], vec![]),
+            ("one without a node", vec![own.clone(), pod("", "10.0.0.2")], vec![]),
+            ("something that is no address", vec![own.clone(), pod("n2", "nonsense")], vec![]),
+            ("the own address under another name", vec![own.clone(), pod("n2", "10.0.0.1")], vec![]),
+            (
+                "a former Pod of this node",
+                vec![own.clone(), terminating(own.clone()), other.clone()],
+                vec![("n2", "10.0.0.2:7946", true)],
+            ),
+            (
+                "one that ends",
+                vec![own.clone(), terminating(other.clone())],
+                vec![("n2", "10.0.0.2:7946", false)],
+            ),
+            (
+                "a rollout",
+                vec![own.clone(), terminating(other.clone()), other.clone()],
+                vec![("n2", "10.0.0.2:7946", true)],
+            ),
+            (
+                "one that starts",
+                vec![own.clone(), in_phase("Pending", other.clone())],
+                vec![("n2", "10.0.0.2:7946", true)],
+            ),
+            ("one that was evicted", vec![own.clone(), in_phase("Failed", other.clone())], vec![]),
+            ("one that has ended", vec![own.clone(), in_phase("Succeeded", other.clone())], vec![]),
+            (
+                "one on a node that is not ready",
+                vec![own.clone(), pod("dead", "10.0.0.9")],
+                vec![("dead", "10.0.0.9:7946", false)],
+            ),
+            ("IPv6", vec![pod("n1", "fd00::1"), pod("n2", "fd00::2")], vec![("n2", "[fd00::2]:7946", true)]),
+        ] {
+            let found = peers(&pods, &"n1".into(), 7946, &["dead".into()].into());
+            let found: Vec<_> = found
+                .iter()
+                .map(|peer| (peer.node.as_str(), peer.address.to_string(), peer.awaited))
+                .collect();
+            let expected: Vec<_> = expected.into_iter().map(|(n, a, w)| (n, a.to_owned(), w)).collect();
+            assert_eq!(found, expected, "{about}");
+        }
+    }
+
+    #[test]
+    fn a_list_holds_for_a_minute_and_a_hint_ends_that() {
+        let mut peers = started();
+        assert_eq!(peers.next_deadline(), Some(at(60)));
+        peers.look_again(at(30));
+        assert!(!peers.ask(at(30)));
+        let due = peers.next_deadline().unwrap();
+        assert!(due <= at(30) + Duration::from_millis(2 * PER_POD), "{due:?}");
+        assert!(peers.ask(due));
+        assert!(!peers.ask(at(120)), "one question at a time");
+        peers.listed(at(31), Ok(vec![]));
+        assert_eq!(peers.next_deadline(), Some(at(91)));
+    }
+
+    #[test]
+    fn hints_in_a_row_do_not_make_it_ask_more_often_than_every_two_seconds() {
+        let mut peers = started();
+        let mut asked = Vec::new();
+        for millis in 0..10_000 {
+            let now = Time::millis(millis);
+            peers.look_again(now);
+            if peers.ask(now) {
+                asked.push(millis);
+                peers.listed(now, Ok(vec![]));
+            }
+        }
+        assert_eq!(asked, [2000, 4000, 6000, 8000]);
+    }
+
+    #[test]
+    fn only_a_member_that_is_gone_is_a_hint() {
+        let mut peers = started();
+        peers.members(at(10), ["n1".into(), "n2".into()].into());
+        peers.members(at(11), ["n1".into(), "n2".into(), "n3".into()].into());
+        assert_eq!(peers.next_deadline(), Some(at(60)));
+        peers.members(at(12), ["n1".into(), "n3".into()].into());
+        assert!(peers.next_deadline().unwrap() < at(13));
+    }
+
+    #[test]
+    fn a_list_that_fails_leaves_the_last_one_and_is_asked_for_again() {
+        let mut peers = started();
+        assert_eq!(peers.news(&BTreeSet::new()).unwrap().len(), 1);
+        assert!(peers.ask(at(60)));
+        let mut now = at(60);
+        let mut pauses = Vec::new();
+        for _ in 0..5 {
+            peers.listed(now, Err(WriteError::no_answer("connection refused")));
+            assert_eq!(peers.news(&BTreeSet::new()), None);
+            let due = peers.next_deadline().unwrap();
+            pauses.push((due - now).as_secs());
+            now = due;
+            assert!(peers.ask(now));
+        }
+        assert_eq!(pauses, [2, 4, 8, 10, 10]);
+    }
+
+    #[test]
+    fn without_an_answer_nobody_is_known_and_who_may_not_list_waits_for_nobody() {
+        for (error, expected) in [
+            (WriteError::no_answer("refused"), None),
+            (WriteError::refused(403, "Forbidden", ""), Some(vec![])),
+        ] {
+            let mut peers = Peers::new("n1".into(), Some(7946));
+            peers.start(at(0));
+            assert!(peers.ask(at(0)));
+            assert_eq!(peers.news(&BTreeSet::new()), None);
+            peers.listed(at(0), Err(error));
+            assert_eq!(peers.news(&BTreeSet::new()), expected);
+        }
+    }
+
+    #[test]
+    fn a_pod_that_gets_its_address_any_moment_is_looked_for_soon() {
+        let mut peers = Peers::new("n1".into(), Some(7946));
+        peers.start(at(0));
+        assert!(peers.ask(at(0)));
+        peers.listed(at(0), Ok(vec![pod("n2", "")]));
+        assert_eq!(peers.next_deadline(), Some(at(2)));
+    }
+
+    #[test]
+    fn a_node_that_becomes_ready_makes_its_speaker_awaited_without_a_new_list() {
+        let mut peers = started();
+        let awaited = |peers: Option<Vec<Peer>>| peers.map(|peers| peers[0].awaited);
+        assert_eq!(awaited(peers.news(&["n2".into()].into())), Some(false));
+        assert_eq!(awaited(peers.news(&["n2".into()].into())), None, "said once");
+        assert_eq!(awaited(peers.news(&BTreeSet::new())), Some(true));
+    }
+
+    #[test]
+    fn many_speakers_do_not_ask_at_once_nor_more_often_together_than_a_hundred() {
+        let pods: Vec<_> =
+            (0..1000).map(|n| pod(&format!("n{n}"), &format!("10.0.{}.{}", n / 250, n % 250))).collect();
+        let mut dues = BTreeSet::new();
+        for n in 0..1000 {
+            let mut peers = Peers::new(format!("n{n}").as_str().into(), Some(7946));
+            peers.start(at(0));
+            assert!(peers.ask(at(0)));
+            peers.listed(at(0), Ok(pods.clone()));
+            assert_eq!(peers.next_deadline(), Some(at(600)));
+            peers.look_again(at(100));
+            dues.insert(peers.next_deadline().unwrap());
+        }
+        assert!(dues.len() > 500, "{}", dues.len());
+        assert!(dues.iter().all(|due| *due >= at(100) && *due < at(110)));
+    }
+
+    #[test]
+    fn without_a_member_list_no_pod_is_ever_listed() {
+        let mut peers = Peers::new("n1".into(), None);
+        peers.start(at(0));
+        peers.look_again(at(100));
+        peers.members(at(100), BTreeSet::new());
+        assert!(!peers.ask(at(1000)));
+        assert_eq!((peers.next_deadline(), peers.news(&BTreeSet::new())), (None, None));
+    }
+}
