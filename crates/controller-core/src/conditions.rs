@@ -176,6 +176,22 @@ pub(crate) fn touched(conditions: &mut [Condition], wall: Timestamp) -> bool {
     is_news
 }
 
+/// The same where there is no such condition: then there is one that says that nothing is known.
+pub(crate) fn mark_taken_over(conditions: &mut Vec<Condition>, wall: Timestamp) -> bool {
+    if conditions.iter().any(|c| c.type_ == ALLOCATED_CONDITION) {
+        return touched(conditions, wall);
+    }
+    conditions.push(Condition {
+        type_: ALLOCATED_CONDITION.to_owned(),
+        status: "Unknown".to_owned(),
+        reason: "TakenOver".to_owned(),
+        message: "another controller decides from now on".to_owned(),
+        last_transition_time: Time(Timestamp::from_second(wall.as_second()).unwrap_or(wall)),
+        observed_generation: None,
+    });
+    true
+}
+
 const fn status(fact: &Fact) -> &'static str {
     if fact.holds { "True" } else { "False" }
 }

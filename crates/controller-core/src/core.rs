@@ -10,6 +10,7 @@ use ferrolb_net_types::{PoolName, ServiceKey, Time};
 
 use crate::announced::Announced;
 use crate::configuration::Configuration;
+use crate::doubts::Doubts;
 use crate::entry::Entry;
 use crate::intents::{Intent, Ledger};
 use crate::io::{Effect, Input, Settings, WriteId};
@@ -39,6 +40,7 @@ pub struct Core {
     pub(crate) gate: Gate,
     /// Writes of addresses whose outcome is not known.
     pub(crate) ledger: Ledger,
+    pub(crate) doubts: Doubts,
     pub(crate) stopping: bool,
     writes: BTreeMap<WriteId, Target>,
     next_write: u64,
@@ -72,6 +74,7 @@ impl Core {
             announced: Announced::default(),
             gate,
             ledger: Ledger::default(),
+            doubts: Doubts::default(),
             stopping: false,
             writes: BTreeMap::new(),
             next_write: 0,
@@ -120,6 +123,12 @@ impl Core {
                     self.queue.changed.insert(key);
                 }
                 Retry::Pool(pool) => self.pools.changed(pool),
+                Retry::Fence(key) => {
+                    if let Some(fence) = self.gate.fence() {
+                        fence.again(&key);
+                    }
+                }
+                Retry::Doubt => self.doubts.look(),
                 Retry::Announced(key) => {
                     if let Some(entry) = self.services.get_mut(&key) {
                         entry.announcing = None;
@@ -159,6 +168,9 @@ impl Core {
         if self.ask(false) {
             return true;
         }
+        if self.fence_next() {
+            return true;
+        }
         if self.configuration.has_request()
             && self.may_write()
             && let Some(request) = self.configuration.next_request(self.clock)
@@ -182,7 +194,7 @@ impl Core {
         if self.may_decide() {
             self.pools.resume();
         }
-        self.show_next_pool() || self.ask(true)
+        self.show_next_pool() || self.settle_doubts() || self.ask(true)
     }
 
     fn show_next_pool(&mut self) -> bool {

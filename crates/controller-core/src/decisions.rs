@@ -12,6 +12,7 @@ use crate::conditions::{self, Want, Wants};
 use crate::contest::Round;
 use crate::core::Core;
 use crate::entry::Entry;
+use crate::fence;
 use crate::intents::{End, Intent};
 use crate::io::Effect;
 use crate::outbox::Pending;
@@ -149,7 +150,7 @@ impl Core {
         // A write for this version may still arrive, though nothing is to be written: the next version ends the doubt.
         let mut object = merge(&entry.object);
         if service::conditions(&object) == present && !service::touch(&mut object, self.clock.wall) {
-            self.queue.retry(self.clock.now + FENCE_AGAIN, Retry::Service(key.clone()));
+            self.queue.retry(self.clock.now + fence::AGAIN, Retry::Service(key.clone()));
             return Store::Nothing;
         }
         Store::Conditions(object)
@@ -213,7 +214,7 @@ impl Core {
     ) {
         let uid = intent.uid.as_str();
         if addresses && let Err(error) = &result {
-            let end = if error.is_unknown() { End::Unknown } else { End::Nothing };
+            let end = if error.is_unknown() { End::Unknown(self.clock.now) } else { End::Nothing };
             self.ledger.end(intent, end);
         }
         let Some(entry) = self.services.get_mut(key) else { return };
@@ -238,6 +239,7 @@ impl Core {
                         entry.contest.wrote(written);
                         self.queue.changed.insert(key.clone());
                         self.version_seen(key, uid, &version);
+                        self.fence_tried(key, uid, None);
                     }
                     // The watch will say what is stored now.
                     Err(_) => {
@@ -245,8 +247,9 @@ impl Core {
                             self.queue.changed.insert(key.clone());
                         }
                         if addresses {
-                            self.ledger.end(intent, End::Unknown);
+                            self.ledger.end(intent, End::Unknown(self.clock.now));
                             self.reserve_doubtful(key, uid);
+                            self.doubt();
                         }
                     }
                 }
@@ -265,6 +268,10 @@ impl Core {
                 self.queue.retry(at, Retry::Service(key.clone()));
                 self.effects.push_back(Effect::Reconciled { failed: true });
                 self.reserve_doubtful(key, uid);
+                if error.is_unknown() {
+                    self.doubt();
+                }
+                self.fence_tried(key, uid, Some(&error));
             }
         }
     }
@@ -295,6 +302,3 @@ fn tell(entry: &mut Entry, decision: &Decision) -> Telling {
     }
     telling
 }
-
-/// Times in objects have seconds; a write that is to change nothing but a time waits for the next one.
-const FENCE_AGAIN: std::time::Duration = std::time::Duration::from_secs(1);

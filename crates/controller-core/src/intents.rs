@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use ferrolb_net_types::ServiceKey;
+use ferrolb_net_types::{ServiceKey, Time};
 use serde::{Deserialize, Serialize};
 
 /// A write of a Service's status that was, or may be, sent.
@@ -30,16 +30,41 @@ pub(crate) const BATCH: usize = 500;
 /// The annotation never grows beyond this many bytes: half of what Kubernetes admits for all annotations together.
 pub(crate) const LIMIT: usize = 128 * 1024;
 
-/// Intents as they stand in the Lease; `None` for none.
-pub(crate) fn encode<'a>(intents: impl Iterator<Item = &'a Intent>) -> Option<String> {
-    let intents: Vec<&Intent> = intents.collect();
-    // Texts and addresses only: there is nothing in it that JSON could not say.
-    (!intents.is_empty()).then(|| serde_json::to_string(&intents).unwrap_or_default())
+/// What a predecessor may have sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Inherited {
+    /// These.
+    Known(Vec<Intent>),
+    /// Nobody can tell: what it wrote down is lost.
+    Unknown,
 }
 
-/// Reads what [`encode`] wrote.
-pub(crate) fn decode(text: &str) -> Result<Vec<Intent>, serde_json::Error> {
-    serde_json::from_str(text)
+impl Default for Inherited {
+    fn default() -> Self {
+        Self::Known(vec![])
+    }
+}
+
+/// Intents as they stand in the Lease. Without any it says so: an annotation that is missing was removed by somebody.
+pub(crate) fn encode<'a>(intents: impl Iterator<Item = &'a Intent>) -> String {
+    let intents: Vec<&Intent> = intents.collect();
+    // Texts and addresses only: there is nothing in it that JSON could not say.
+    serde_json::to_string(&intents).unwrap_or_default()
+}
+
+impl Inherited {
+    /// Reads what [`encode`] or [`Inherited::encode`] wrote, or somebody else.
+    pub(crate) fn decode(text: &str) -> Self {
+        serde_json::from_str(text).map_or(Self::Unknown, Self::Known)
+    }
+
+    /// As it stands in the Lease, for those who come next.
+    pub(crate) fn encode(&self) -> String {
+        match self {
+            Self::Known(intents) => encode(intents.iter()),
+            Self::Unknown => "unknown".to_owned(),
+        }
+    }
 }
 
 impl Intent {
@@ -64,8 +89,9 @@ struct Open {
     service: ServiceKey,
     /// A write is under way, or about to be sent.
     under_way: bool,
-    /// Some write of it, this process's or another's, may still arrive without anybody waiting for its result.
-    doubtful: bool,
+    /// Some write of it, this process's or another's, may still arrive without anybody waiting for its result; since
+    /// when at the latest.
+    doubtful: Option<Time>,
 }
 
 /// How a write ended, as far as it matters here.
@@ -73,8 +99,8 @@ struct Open {
 pub(crate) enum End {
     /// It was never sent, or it was refused for good.
     Nothing,
-    /// Nobody knows.
-    Unknown,
+    /// Nobody knows, from this time on.
+    Unknown(Time),
 }
 
 impl Ledger {
@@ -88,6 +114,11 @@ impl Ledger {
         self.size
     }
 
+    /// Whether there is any write that may still arrive and that nobody waits for.
+    pub(crate) fn has_doubts(&self) -> bool {
+        self.open.values().flatten().any(|open| open.doubtful.is_some())
+    }
+
     /// Whether this very intent is in it.
     pub(crate) fn contains(&self, intent: &Intent) -> bool {
         self.of(&intent.uid).iter().any(|open| open.intent == *intent)
@@ -99,8 +130,8 @@ impl Ledger {
     }
 
     /// Somebody else may have sent a write of it.
-    pub(crate) fn inherit(&mut self, service: &ServiceKey, intent: Intent) {
-        self.insert(service, intent, |open| open.doubtful = true);
+    pub(crate) fn inherit(&mut self, service: &ServiceKey, intent: Intent, now: Time) {
+        self.insert(service, intent, |open| open.doubtful = Some(now));
     }
 
     /// A write ended, or will not be sent.
@@ -108,10 +139,26 @@ impl Ledger {
         self.change(&intent.uid, |open| {
             if open.intent == *intent {
                 open.under_way = false;
-                open.doubtful |= end == End::Unknown;
+                if let End::Unknown(since) = end {
+                    open.doubtful = open.doubtful.max(Some(since));
+                }
             }
-            open.under_way || open.doubtful
+            open.under_way || open.doubtful.is_some()
         });
+    }
+
+    /// The Service was of this version at a time when no write that was in doubt before `since` could arrive any more.
+    /// Whether there was any.
+    pub(crate) fn settled(&mut self, uid: &str, version: &str, since: Time) -> bool {
+        let mut any = false;
+        self.change(uid, |open| {
+            if open.intent.version == version && open.doubtful.is_some_and(|at| at <= since) {
+                open.doubtful = None;
+                any = true;
+            }
+            open.under_way || open.doubtful.is_some()
+        });
+        any
     }
 
     /// A Service is of this version now: intents for other ones are void. Whether there was any.
@@ -126,7 +173,7 @@ impl Ledger {
 
     /// The addresses that have to stay reserved for a Service because a write may still arrive.
     pub(crate) fn doubtful(&self, uid: &str) -> Vec<IpAddr> {
-        let doubtful = self.of(uid).iter().filter(|open| open.doubtful);
+        let doubtful = self.of(uid).iter().filter(|open| open.doubtful.is_some());
         doubtful.flat_map(|open| open.intent.addresses.iter().copied()).collect()
     }
 
@@ -149,7 +196,7 @@ impl Ledger {
             return;
         }
         self.size += intent.size();
-        let mut open = Open { intent, service: service.clone(), under_way: false, doubtful: false };
+        let mut open = Open { intent, service: service.clone(), under_way: false, doubtful: None };
         mark(&mut open);
         list.push(open);
     }
@@ -181,14 +228,17 @@ mod tests {
     #[test]
     fn intents_survive_the_annotation() {
         let list = [intent("u1", "17", &["10.0.0.1", "fd00::1"]), intent("u2", "18", &[])];
-        let text = encode(list.iter()).unwrap();
+        let text = encode(list.iter());
         assert_eq!(
             text,
             r#"[{"uid":"u1","rv":"17","ips":["10.0.0.1","fd00::1"]},{"uid":"u2","rv":"18","ips":[]}]"#
         );
-        assert_eq!(decode(&text).unwrap(), list);
-        assert_eq!(encode([].iter()), None);
-        assert!(decode("{}").is_err());
+        let known = Inherited::Known(list.into());
+        assert_eq!((Inherited::decode(&text), known.encode()), (known, text));
+        assert_eq!(Inherited::decode(&encode([].iter())), Inherited::default());
+        for text in ["", "{}", &Inherited::Unknown.encode()] {
+            assert_eq!(Inherited::decode(text), Inherited::Unknown, "{text}");
+        }
     }
 
     #[test]
@@ -199,7 +249,7 @@ mod tests {
             &["255.255.255.255", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:fffe"],
         );
         let batch: Vec<Intent> = (0..BATCH).map(|_| longest.clone()).collect();
-        let text = encode(batch.iter()).unwrap();
+        let text = encode(batch.iter());
         assert!(text.len() <= LIMIT, "{}", text.len());
         // The brackets cost two bytes, the comma after the last is not there.
         assert_eq!(text.len(), BATCH * longest.size() + 1);
@@ -212,7 +262,7 @@ mod tests {
         ledger.begin(&service(), first.clone());
         assert!(ledger.contains(&first));
         assert_eq!(ledger.doubtful("u"), [] as [IpAddr; 0], "somebody waits for it");
-        ledger.end(&first, End::Unknown);
+        ledger.end(&first, End::Unknown(Time::ZERO));
         assert_eq!(ledger.doubtful("u"), first.addresses);
         // Tried again, and refused: the first attempt may still arrive.
         ledger.begin(&service(), first.clone());
@@ -228,10 +278,26 @@ mod tests {
     }
 
     #[test]
+    fn what_cannot_arrive_any_more_is_settled() {
+        let mut ledger = Ledger::default();
+        let first = intent("u", "1", &["10.0.0.1"]);
+        ledger.begin(&service(), first.clone());
+        ledger.end(&first, End::Unknown(Time::millis(10)));
+        assert!(!ledger.settled("u", "2", Time::millis(10)), "of another version");
+        assert!(!ledger.settled("u", "1", Time::millis(9)), "too early");
+        // It was tried again meanwhile.
+        ledger.begin(&service(), first.clone());
+        ledger.end(&first, End::Unknown(Time::millis(20)));
+        assert!(!ledger.settled("u", "1", Time::millis(19)));
+        assert!(ledger.settled("u", "1", Time::millis(20)));
+        assert_eq!((ledger.intents().count(), ledger.size()), (0, 0));
+    }
+
+    #[test]
     fn what_was_inherited_goes_with_the_version_or_the_service_and_not_before() {
         let mut ledger = Ledger::default();
         for (uid, version) in [("a", "1"), ("a", "2"), ("b", "1")] {
-            ledger.inherit(&service(), intent(uid, version, &["10.0.0.1"]));
+            ledger.inherit(&service(), intent(uid, version, &["10.0.0.1"]), Time::ZERO);
         }
         ledger.seen("a", "2");
         assert_eq!(ledger.intents().map(|i| i.version.as_str()).collect::<Vec<_>>(), ["2", "1"]);

@@ -9,12 +9,11 @@
 use std::time::Duration;
 
 use ferrolb_api::Clock;
-use ferrolb_api::annotations::INTENTS;
 use ferrolb_api::request::WriteError;
 use ferrolb_net_types::Time;
 use k8s_openapi::api::coordination::v1::Lease;
 
-use crate::intents::Intent;
+use crate::intents::Inherited;
 use crate::io::LeaseRequest;
 use crate::lease;
 
@@ -47,6 +46,8 @@ pub(crate) struct Leadership {
     troubled: bool,
     /// The status code that was last complained of.
     complaint: Option<u16>,
+    /// A sentence about rights that are missing, for an event.
+    missing: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +85,7 @@ pub(crate) enum Turn {
     /// Nothing of interest.
     None,
     /// This controller leads now. What its predecessor may have sent.
-    Acquired(Vec<Intent>),
+    Acquired(Inherited),
     /// The Lease holds what the replacement said.
     Committed,
     /// The Lease does not hold what the replacement said, or nobody knows.
@@ -107,6 +108,7 @@ impl Leadership {
             confirmed: Time::ZERO,
             troubled: false,
             complaint: None,
+            missing: None,
         }
     }
 
@@ -119,6 +121,11 @@ impl Leadership {
     /// but needless work.
     pub(crate) fn is_fresh(&self, now: Time) -> bool {
         self.leads() && now - self.confirmed < EXPIRY
+    }
+
+    /// Which rights are missing, if that is news.
+    pub(crate) const fn take_missing(&mut self) -> Option<String> {
+        self.missing.take()
     }
 
     /// Whether it has given up the Lease, or never had it, and wants none.
@@ -155,7 +162,7 @@ impl Leadership {
         &mut self,
         clock: Clock,
         urgent: bool,
-        intents: impl FnOnce() -> Option<String>,
+        intents: impl FnOnce() -> String,
     ) -> Option<LeaseRequest> {
         let now = clock.now;
         let due = now >= self.next || (urgent && self.can_commit()) || self.is_leaving();
@@ -164,11 +171,13 @@ impl Leadership {
         }
         let (under_way, request) = match (self.role, &self.known) {
             (Role::Standby, Known::Absent) if !self.existed || self.is_expired(now) => {
-                let first = lease::first(&self.namespace, &self.identity, clock.wall, None);
+                // What stood in one that somebody removed is lost.
+                let inherited = if self.existed { Inherited::Unknown } else { Inherited::default() };
+                let first = lease::first(&self.namespace, &self.identity, clock.wall, inherited.encode());
                 (UnderWay::Acquire(now), LeaseRequest::Create(Box::new(first)))
             }
             (Role::Standby, Known::Present(known)) if self.is_free(known) || self.is_expired(now) => {
-                let inherited = lease::intents_text(known);
+                let inherited = lease::intents(known).encode();
                 let taken = lease::next(known, Some(&self.identity), clock.wall, inherited);
                 (UnderWay::Acquire(now), LeaseRequest::Replace(Box::new(taken)))
             }
@@ -182,7 +191,7 @@ impl Leadership {
                 (UnderWay::Renew(now), LeaseRequest::Create(Box::new(first)))
             }
             (Role::Leaving { led }, Known::Present(known)) if !self.troubled => {
-                let said = if led { intents() } else { lease::intents_text(known) };
+                let said = if led { intents() } else { lease::intents(known).encode() };
                 let released = lease::next(known, None, clock.wall, said);
                 (UnderWay::Release, LeaseRequest::Replace(Box::new(released)))
             }
@@ -261,15 +270,7 @@ impl Leadership {
     fn acquired(&mut self, now: Time, sent: Time, result: Result<Box<Lease>, WriteError>) -> Turn {
         match result {
             Ok(taken) => {
-                let inherited = lease::intents(&taken).unwrap_or_else(|error| {
-                    tracing::error!(
-                        op = "lease",
-                        annotation = INTENTS,
-                        %error,
-                        "what the former leader was about to write cannot be read; going on as if it were nothing"
-                    );
-                    vec![]
-                });
+                let inherited = lease::intents(&taken);
                 self.existed = true;
                 self.known = Known::Present(taken);
                 self.confirmed = sent;
@@ -360,11 +361,19 @@ impl Leadership {
         if self.complaint.replace(error.code) == Some(error.code) {
             return;
         }
-        let remedy = match error.code {
-            403 => "grant this ServiceAccount get, create and update on leases of its namespace",
-            _ => "it is tried again",
-        };
+        const GRANT: &str = "grant this ServiceAccount get, create and update on leases of its namespace";
+        let remedy = if error.code == 403 { GRANT } else { "it is tried again" };
         tracing::warn!(op = "lease", what, name = lease::LEASE, %error, remedy, "the Lease is out of reach");
+        if error.code == 403 {
+            self.missing = Some(format!(
+                "May not {what} Lease {}, by which controllers agree who assigns addresses; this one assigns none until \
+                 it may ({}). {}{}, or set FERROLB_LEVEL=A where MetalLB's manifests are used",
+                lease::LEASE,
+                error.message,
+                GRANT[..1].to_uppercase(),
+                &GRANT[1..]
+            ));
+        }
     }
 }
 

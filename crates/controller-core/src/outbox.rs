@@ -10,7 +10,7 @@ use ferrolb_api::request::ApiRequest;
 use ferrolb_net_types::ServiceKey;
 
 use crate::core::{Core, Target};
-use crate::intents::{self, BATCH, Intent, LIMIT, Ledger};
+use crate::intents::{self, BATCH, Inherited, Intent, LIMIT, Ledger};
 use crate::story::Story;
 use crate::telling::Telling;
 
@@ -36,7 +36,7 @@ pub(crate) struct Outbox {
     /// Those whose intents are in the update that is under way.
     committing: Vec<Pending>,
     /// What a predecessor may have sent, until it is compared with the Services.
-    pub(crate) inherited: Vec<Intent>,
+    pub(crate) inherited: Inherited,
 }
 
 impl Outbox {
@@ -52,11 +52,14 @@ impl Outbox {
     }
 
     /// Takes a batch into the next update; what the Lease is to say then.
-    pub(crate) fn commit(&mut self, ledger: &Ledger) -> Option<String> {
+    pub(crate) fn commit(&mut self, ledger: &Ledger) -> String {
         let fitting = self.fitting(ledger);
         self.committing = self.waiting.drain(..fitting).collect();
         let new = self.committing.iter().map(|pending| &pending.intent);
-        intents::encode(ledger.intents().chain(&self.inherited).chain(new))
+        match &self.inherited {
+            Inherited::Known(inherited) => intents::encode(ledger.intents().chain(inherited).chain(new)),
+            unknown => unknown.encode(),
+        }
     }
 
     /// The update succeeded.
@@ -89,7 +92,9 @@ impl Outbox {
 
     /// How many of those that wait go into one update.
     fn fitting(&self, ledger: &Ledger) -> usize {
-        let inherited: usize = self.inherited.iter().map(Intent::size).sum();
+        // While nobody knows what is in doubt, nothing is added to it.
+        let Inherited::Known(inherited) = &self.inherited else { return 0 };
+        let inherited: usize = inherited.iter().map(Intent::size).sum();
         let mut room = LIMIT.saturating_sub(ledger.size() + inherited + 2);
         let fits = |pending: &&Pending| {
             let left = room.checked_sub(pending.intent.size());
@@ -125,6 +130,7 @@ impl Core {
 
     /// A Service is of this version: intents for others are void, and so are reservations for their sake.
     pub(crate) fn version_seen(&mut self, key: &ServiceKey, uid: &str, version: &str) {
+        self.gate.fence_seen(uid, Some(version));
         if self.ledger.seen(uid, version) {
             self.reserve_doubtful(key, uid);
         }

@@ -30,6 +30,10 @@ pub(crate) enum Retry {
     Pool(PoolName),
     /// Who announces a Service is to be written now.
     Announced(ServiceKey),
+    /// A Service is to be given a new version.
+    Fence(ServiceKey),
+    /// What became of writes that nobody answered may be known now.
+    Doubt,
 }
 
 impl Queue {

@@ -14,7 +14,8 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Service;
 
 use crate::core::Core;
-use crate::intents::Intent;
+use crate::fence::Fence;
+use crate::intents::{Inherited, Intent};
 use crate::io::{Effect, Neighbours, Replicas, Settings};
 use crate::leadership::{Leadership, Turn};
 use crate::outbox::{Outbox, Pending};
@@ -42,6 +43,8 @@ pub(crate) struct Leased {
     unanswered: bool,
     /// The Lease holds everything that the ledger does, by a replacement of this reign.
     in_step: bool,
+    /// What has to get a new version before anything is decided.
+    fence: Option<Fence>,
 }
 
 /// Reading all Services anew, once after each time that the Lease was taken and whenever the watch starts over.
@@ -76,7 +79,33 @@ impl Gate {
                 reading: Reading::Done,
                 unanswered: false,
                 in_step: false,
+                fence: None,
             })),
+        }
+    }
+
+    /// Whether this controller leads as far as it knows, where a Lease decides that.
+    pub(crate) fn is_fresh(&self, now: Time) -> bool {
+        matches!(self, Self::Lease(leased) if leased.leadership.is_fresh(now))
+    }
+
+    /// What has to get a new version before anything is decided, if there is anything.
+    pub(crate) fn fence(&mut self) -> Option<&mut Fence> {
+        match self {
+            Self::Lease(leased) => leased.fence.as_mut(),
+            Self::Alone | Self::Rivals(_) => None,
+        }
+    }
+
+    /// A Service is of this version now, or needs no new one.
+    pub(crate) fn fence_seen(&mut self, uid: &str, version: Option<&str>) {
+        let Self::Lease(leased) = self else { return };
+        let Some(fence) = &mut leased.fence else { return };
+        fence.seen(uid, version);
+        if fence.is_closed() {
+            tracing::info!(op = "lease", "nothing that the former leader sent can arrive any more");
+            leased.fence = None;
+            leased.outbox.inherited = Inherited::default();
         }
     }
 
@@ -181,23 +210,32 @@ impl Core {
         let Gate::Rivals(rivals) = &mut self.gate else { return };
         if let Finding::GoOn(Some(text)) = rivals.found(self.clock.now, found) {
             tracing::warn!(op = "findRivals", "{text}");
-            let regarding = ObjectRef {
-                api_version: "v1".to_owned(),
-                kind: "Pod".to_owned(),
-                namespace: self.settings.namespace.clone(),
-                name: self.settings.pod_name.clone(),
-                uid: self.settings.pod_uid.clone(),
-                resource_version: String::new(),
-            };
-            let (kind, reason) = (EventKind::Warning, "OtherController");
-            self.effects.push_back(Effect::Event(Event { regarding, kind, reason, message: text }));
+            self.tell_of_own_pod(EventKind::Warning, "OtherController", text);
         }
+    }
+
+    /// An event on the Pod that this controller runs in.
+    pub(crate) fn tell_of_own_pod(&mut self, kind: EventKind, reason: &'static str, message: String) {
+        let regarding = ObjectRef {
+            api_version: "v1".to_owned(),
+            kind: "Pod".to_owned(),
+            namespace: self.settings.namespace.clone(),
+            name: self.settings.pod_name.clone(),
+            uid: self.settings.pod_uid.clone(),
+            resource_version: String::new(),
+        };
+        self.effects.push_back(Effect::Event(Event { regarding, kind, reason, message }));
     }
 
     /// Takes note of how a request about the Lease ended.
     pub(crate) fn lease_answered(&mut self, result: Result<Box<Lease>, WriteError>) {
         let Gate::Lease(leased) = &mut self.gate else { return };
-        match leased.leadership.answered(self.clock.now, result) {
+        let turn = leased.leadership.answered(self.clock.now, result);
+        if let Some(text) = leased.leadership.take_missing() {
+            self.tell_of_own_pod(EventKind::Warning, "LeaseForbidden", text);
+        }
+        let Gate::Lease(leased) = &mut self.gate else { return };
+        match turn {
             Turn::None => {}
             // Until the next attempt much may change: what is sent is decided upon what is known then.
             Turn::NotCommitted => {
@@ -210,8 +248,13 @@ impl Core {
                 }
             }
             Turn::Acquired(inherited) => {
-                tracing::info!(op = "lease", intents = inherited.len(), "this controller leads now");
+                let intents = match &inherited {
+                    Inherited::Known(intents) => Some(intents.len()),
+                    Inherited::Unknown => None,
+                };
+                tracing::info!(op = "lease", intents, "this controller leads now");
                 leased.outbox.inherited = inherited;
+                leased.fence = None;
                 leased.reading = Reading::Wanted;
                 leased.in_step = false;
                 self.effects.push_back(Effect::Leads(true));
@@ -219,7 +262,8 @@ impl Core {
             Turn::Lost => {
                 tracing::warn!(op = "lease", "another controller leads, or may: this one stops to decide");
                 leased.reading = Reading::Done;
-                leased.outbox.inherited.clear();
+                leased.outbox.inherited = Inherited::default();
+                leased.fence = None;
                 self.effects.push_back(Effect::Leads(false));
                 self.withdraw();
             }
@@ -291,6 +335,7 @@ impl Core {
     /// A Service is gone.
     pub(crate) fn note_gone(&mut self, uid: &str) {
         self.ledger.gone(uid);
+        self.gate.fence_seen(uid, None);
         if let Gate::Lease(leased) = &mut self.gate
             && let Reading::UnderWay { gone, .. } = &mut leased.reading
         {
@@ -300,7 +345,10 @@ impl Core {
 
     /// Takes note of all Services, as they were some time after the Lease was taken.
     pub(crate) fn services_read(&mut self, result: Result<Vec<Service>, WriteError>) {
-        let Gate::Lease(leased) = &mut self.gate else { return };
+        let Gate::Lease(leased) = &mut self.gate else {
+            self.doubts_read(result);
+            return;
+        };
         leased.unanswered = false;
         // One that began before the Lease was lost and taken again tells nothing.
         if !matches!(leased.reading, Reading::UnderWay { .. }) {
@@ -327,10 +375,26 @@ impl Core {
             leased.reading = Reading::Wanted;
             return;
         }
-        let inherited = std::mem::take(&mut leased.outbox.inherited);
-        self.inherit(inherited);
+        match std::mem::take(&mut leased.outbox.inherited) {
+            Inherited::Known(intents) => self.inherit(intents),
+            Inherited::Unknown => self.raise_fence(),
+        }
         if let Some(config) = self.configuration.current() {
             self.install(&config);
+        }
+    }
+
+    /// Nobody knows what may still arrive.
+    fn raise_fence(&mut self) {
+        let Gate::Lease(leased) = &self.gate else { return };
+        // One that stands is of an earlier reading: what is new since then was never in doubt.
+        let new = leased.fence.is_none().then(|| self.fence());
+        let Gate::Lease(leased) = &mut self.gate else { return };
+        if let Some(fence) = new {
+            leased.fence = (!fence.is_closed()).then_some(fence);
+        }
+        if leased.fence.is_some() {
+            leased.outbox.inherited = Inherited::Unknown;
         }
     }
 
@@ -349,7 +413,7 @@ impl Core {
                 && *version == intent.version
                 && !intent.addresses.is_empty()
             {
-                self.ledger.inherit(key, intent);
+                self.ledger.inherit(key, intent, self.clock.now);
             }
         }
     }
@@ -358,7 +422,7 @@ impl Core {
 impl Leased {
     /// Whether this controller leads, has read everything, and sees no sign that it leads no more.
     fn is_in_charge(&self, now: Time) -> bool {
-        self.leadership.is_fresh(now) && matches!(self.reading, Reading::Done)
+        self.leadership.is_fresh(now) && matches!(self.reading, Reading::Done) && self.fence.is_none()
     }
 }
 

@@ -108,6 +108,12 @@ pub(crate) fn touch(service: &mut Service, wall: Timestamp) -> bool {
     conditions.is_some_and(|conditions| conditions::touched(conditions, wall))
 }
 
+/// Changes nothing but our condition, whatever it says; whether that is a change.
+pub(crate) fn mark_taken_over(service: &mut Service, wall: Timestamp) -> bool {
+    let status = service.status.get_or_insert_default();
+    conditions::mark_taken_over(status.conditions.get_or_insert_default(), wall)
+}
+
 /// The Service as a decision wants it stored; `None` if it is stored so already.
 ///
 /// The API server gives each new entry an `ipMode`; that of an address that stays is left as it is.

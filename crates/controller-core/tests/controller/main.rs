@@ -6,7 +6,6 @@
 mod arrivals;
 mod cluster;
 mod failures;
-mod log;
 mod orders;
 mod pools;
 mod recorded;

@@ -681,13 +681,3 @@ fn a_start_among_services_that_have_what_they_should_writes_none_of_them() {
     bench.run_for(60 * SECOND);
     assert_eq!(bench.sent(1), ["new"], "what is idle stays idle");
 }
-
-#[test]
-fn what_the_former_leader_meant_to_write_that_nobody_can_read_is_passed_over() {
-    let mut bench = Bench::with_lease(1);
-    bench.leave_lease(&json!({ "not": "a list" }));
-    bench.start(0);
-    bench.service(json!({ "name": "a" }));
-    bench.run_for(5 * SECOND);
-    assert_eq!(bench.ips("a"), "1.2.3.0");
-}

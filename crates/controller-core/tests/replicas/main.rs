@@ -10,4 +10,5 @@ mod cluster;
 mod conditions;
 mod leases;
 mod rivals;
+mod strangers;
 mod survival;

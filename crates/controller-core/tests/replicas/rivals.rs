@@ -193,3 +193,41 @@ fn conditions_that_are_there_stay_as_they_are() {
     assert_eq!(bench.ips("a"), "1.2.3.0");
     assert_eq!(bench.api.object("services", "demo", "a").unwrap()["status"]["conditions"], theirs);
 }
+
+#[test]
+fn an_address_whose_write_got_no_answer_is_free_once_the_api_server_has_given_it_up() {
+    let mut bench = bench(vec![]);
+    let only_for = |bench: &mut Bench, names: &[&str]| {
+        let selectors: Vec<Value> =
+            names.iter().map(|name| json!({ "matchLabels": { "app": name } })).collect();
+        let allocation = json!({ "serviceSelectors": selectors });
+        bench.api.pool(json!({ "name": "p", "addresses": ["1.2.3.0/32"], "serviceAllocation": allocation }));
+    };
+    only_for(&mut bench, &["a"]);
+    bench.run_for(SECOND);
+    bench.replicas[0].slow = true;
+    bench.service(json!({ "name": "a", "labels": { "app": "a" } }));
+    bench.run_for(SECOND);
+    // There is nothing to write about it any more.
+    only_for(&mut bench, &["b"]);
+    bench.service(json!({ "name": "b", "labels": { "app": "b" } }));
+    bench.give_up_waiting();
+    bench.late.clear();
+    bench.replicas[0].slow = false;
+    bench.run_for(59 * SECOND);
+    assert_eq!(bench.ips("b"), "", "it may still arrive");
+    // What cannot be read settles nothing.
+    bench.away = true;
+    bench.run_for(10 * SECOND);
+    bench.away = false;
+    assert_eq!(bench.ips("b"), "");
+    bench.hold_readings = true;
+    bench.until(6 * SECOND, |bench| bench.held_readings() == 1);
+    bench.release_readings();
+    bench.run_for(Duration::from_millis(1));
+    assert_eq!((bench.ips("a").as_str(), bench.ips("b").as_str()), ("", "1.2.3.0"));
+    // That was all there was to read.
+    bench.hold_readings = true;
+    bench.run_for(3600 * SECOND);
+    assert_eq!(bench.held_readings(), 0);
+}
