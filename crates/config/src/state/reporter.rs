@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The state machine that decides what to write next.
+//!
+//! Others may have their hands in the object: an admission webhook that drops what is written, a definition without the
+//! field, somebody who puts his own values there. None of that makes it write without pause, and what one write cannot
+//! bring about holds up no other.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ferrolb_api::request::{ApiRequest, WriteError, WriteResult};
@@ -60,6 +65,15 @@ pub struct Reporter {
     /// Failed writes in a row.
     failures: u32,
     retry_at: Option<Time>,
+    /// What was written and not stored, which is left alone for a while …
+    ignored: BTreeSet<Step>,
+    /// … until then.
+    ignored_until: Option<Time>,
+    /// How often in a row something was.
+    ignorances: u32,
+    /// Writes that succeeded, upon one outcome.
+    rounds: u32,
+    last: Time,
 }
 
 /// What is known of the object.
@@ -78,7 +92,7 @@ struct UnderWay {
     outcome: Option<Outcome>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Step {
     Create,
     Adopt,
@@ -97,6 +111,11 @@ impl Reporter {
             request: None,
             failures: 0,
             retry_at: None,
+            ignored: BTreeSet::new(),
+            ignored_until: None,
+            ignorances: 0,
+            rounds: 0,
+            last: Time::ZERO,
         }
     }
 
@@ -104,7 +123,7 @@ impl Reporter {
     pub fn handle(&mut self, clock: Clock, input: Input) {
         match input {
             Input::Changed(change) => self.changed(change),
-            Input::Evaluated(outcome) => self.outcome = Some(outcome),
+            Input::Evaluated(outcome) => self.evaluated(outcome),
             Input::Written(result) => self.written(clock, result),
         }
         self.advance(clock);
@@ -136,7 +155,14 @@ impl Reporter {
 
     /// When to call [`handle_timeout`](Self::handle_timeout).
     pub fn next_deadline(&self) -> Option<Time> {
-        self.retry_at
+        self.retry_at.into_iter().chain(self.ignored_until).min()
+    }
+
+    fn evaluated(&mut self, outcome: Outcome) {
+        if self.outcome.as_ref() != Some(&outcome) {
+            self.rounds = 0;
+        }
+        self.outcome = Some(outcome);
     }
 
     fn changed(&mut self, change: Change<ConfigurationState>) {
@@ -182,10 +208,9 @@ impl Reporter {
                     };
                     tracing::info!(controller = "ConfigurationStateReconciler", event, name);
                     self.see(Box::new(object));
-                    // A write that left everything as it was would be repeated for ever.
                     let again = self.next_step(clock).is_some_and(|(next, _)| next == step);
-                    let ignored = again && self.outcome == outcome;
-                    ignored.then(|| WriteError::no_answer("the write did not change the object"))
+                    self.succeeded(clock.now, step, again && self.outcome == outcome);
+                    None
                 }
                 Err(error) => {
                     Some(WriteError::no_answer(format!("the answer is no ConfigurationState: {error}")))
@@ -210,10 +235,38 @@ impl Reporter {
             Some(error) => {
                 let name = self.identity.object_name();
                 tracing::error!(name, error = %error, "failed to report condition");
-                let pause = FIRST_PAUSE.saturating_mul(1 << self.failures.min(16)).min(LONGEST_PAUSE);
+                self.retry_at = Some(clock.now + pause(self.failures));
                 self.failures = self.failures.saturating_add(1);
-                self.retry_at = Some(clock.now + pause);
             }
+        }
+    }
+
+    /// A write was accepted; `ignored` if the object needs the very same one still.
+    fn succeeded(&mut self, now: Time, step: Step, ignored: bool) {
+        self.rounds = if now - self.last > CALM { 1 } else { self.rounds.saturating_add(1) };
+        self.last = now;
+        if self.rounds == TOLERATED + 1 {
+            let name = self.identity.object_name();
+            tracing::warn!(
+                name,
+                "somebody keeps changing this ConfigurationState; it is put right at growing intervals"
+            );
+        }
+        if ignored {
+            if self.ignorances == 0 {
+                let name = self.identity.object_name();
+                tracing::error!(
+                    name,
+                    error = "the API server accepted the write and did not store it: is a webhook in the way, or are the \
+                             definitions of another version?",
+                    "failed to report condition"
+                );
+            }
+            self.ignored.insert(step);
+            self.ignored_until = Some(now + pause(self.ignorances));
+            self.ignorances = self.ignorances.saturating_add(1);
+        } else if self.ignored.is_empty() {
+            self.ignorances = 0;
         }
     }
 
@@ -222,10 +275,20 @@ impl Reporter {
             return;
         }
         self.retry_at = None;
-        if let Some((step, request)) = self.next_step(clock) {
-            self.under_way = Some(UnderWay { step, outcome: self.outcome.clone() });
-            self.request = Some(request);
+        if self.ignored_until.is_some_and(|at| clock.now >= at) {
+            self.ignored_until = None;
+            self.ignored.clear();
         }
+        let Some((step, request)) = self.next_step(clock) else { return };
+        if let Some(rounds) = self.rounds.checked_sub(TOLERATED) {
+            let not_before = self.last + pause(rounds);
+            if clock.now < not_before {
+                self.retry_at = Some(not_before);
+                return;
+            }
+        }
+        self.under_way = Some(UnderWay { step, outcome: self.outcome.clone() });
+        self.request = Some(request);
     }
 
     fn next_step(&self, clock: Clock) -> Option<(Step, ApiRequest)> {
@@ -234,18 +297,33 @@ impl Reporter {
             Observed::Absent => return Some((Step::Create, self.identity.create())),
             Observed::Present(object) => object,
         };
-        if let Some(request) = self.identity.adopt(object) {
+        let tried = |step: Step| !self.ignored.contains(&step);
+        if tried(Step::Adopt)
+            && let Some(request) = self.identity.adopt(object)
+        {
             return Some((Step::Adopt, request));
         }
-        let outcome = self.outcome.as_ref();
+        let outcome = self.outcome.as_ref().filter(|_| tried(Step::Conditions));
         if let Some(request) =
             outcome.and_then(|outcome| self.identity.conditions(object, outcome, clock.wall))
         {
             return Some((Step::Conditions, request));
         }
+        if !tried(Step::Result) {
+            return None;
+        }
         self.identity.result(object).map(|request| (Step::Result, request))
     }
 }
 
+/// The pause after so many in a row.
+fn pause(before: u32) -> Duration {
+    FIRST_PAUSE.saturating_mul(1 << before.min(16)).min(LONGEST_PAUSE)
+}
+
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// So many writes bring about everything twice over; from then on somebody undoes them.
+const TOLERATED: u32 = 8;
+/// After this long without a write that is all forgotten; longer than the longest pause.
+const CALM: Duration = Duration::from_secs(900);

@@ -30,7 +30,8 @@ impl Server {
         let not_found = || WriteError::refused(404, "NotFound", "not found");
         self.version += 1;
         let component = |object: &Value| {
-            object["metadata"]["labels"]["metallb.io/component-type"].as_str().unwrap().to_owned()
+            let label = &object["metadata"]["labels"]["metallb.io/component-type"];
+            label.as_str().unwrap_or("controller").to_owned()
         };
         match request.verb {
             Verb::Create => {
@@ -458,14 +459,107 @@ fn a_write_to_an_object_that_is_gone_creates_it() {
     assert_eq!(reporter.poll(), None);
 }
 
+/// The requests of an hour in which `meddle` changes what every write and every watch event shows.
+fn an_hour(meddle: impl Fn(&mut Value)) -> (Server, Vec<ApiRequest>) {
+    let (mut server, mut reporter) = told(at(0));
+    let mut requests = Vec::new();
+    let mut now = at(1);
+    reporter.handle(now, bad("x"));
+    while now.now < at(3600).now {
+        if let Some(request) = reporter.poll() {
+            assert!(requests.len() < 1000, "no pause");
+            let result = server.serve(&request);
+            requests.push(request);
+            meddle(server.object.as_mut().unwrap());
+            reporter.handle(now, Input::Written(result.map(|_| server.object.clone().unwrap())));
+            reporter.handle(now, Input::Changed(Change::Applied(Box::new(server.typed()))));
+            continue;
+        }
+        let Some(next) = reporter.next_deadline() else { break };
+        now = Clock { wall: now.wall + (next - now.now), now: next };
+        reporter.handle_timeout(now);
+    }
+    (server, requests)
+}
+
 #[test]
-fn a_server_that_ignores_writes_is_not_asked_without_end() {
-    let (server, mut reporter) = told(at(0));
-    reporter.handle(at(1), bad("x"));
-    assert!(reporter.poll().is_some());
-    reporter.handle(at(1), Input::Written(Ok(server.object.unwrap())));
-    assert_eq!(reporter.poll(), None);
-    assert!(reporter.next_deadline().is_some());
+fn a_server_that_accepts_and_does_not_store_is_asked_at_growing_pauses() {
+    let stored =
+        |object: &Value| (object["status"]["conditions"].clone(), object["status"]["result"].clone());
+    let (untouched, _) = an_hour(|_| {});
+    for (what, meddle, reaches_the_rest) in [
+        (
+            "labels are dropped",
+            (|object: &mut Value| object["metadata"]["labels"] = json!({})) as fn(&mut Value),
+            true,
+        ),
+        ("a definition without conditions", |object| object["status"]["conditions"] = json!([]), false),
+        (
+            "a definition without a summary",
+            |object| {
+                object["status"].as_object_mut().unwrap().remove("errorSummary");
+            },
+            true,
+        ),
+        (
+            "a webhook that shortens the text",
+            |object| {
+                for condition in object["status"]["conditions"].as_array_mut().unwrap() {
+                    condition["message"] = json!("?");
+                }
+            },
+            false,
+        ),
+        ("a definition without a status", |object| object["status"] = json!({}), false),
+        (
+            "everything at once",
+            |object| {
+                object["status"] = json!({});
+                object["metadata"]["labels"] = json!({});
+            },
+            false,
+        ),
+    ] {
+        let (server, requests) = an_hour(meddle);
+        assert!((10..200).contains(&requests.len()), "{what}: {} writes in an hour", requests.len());
+        if reaches_the_rest {
+            let object = server.object.unwrap();
+            let expected = untouched.object.as_ref().unwrap();
+            assert_eq!(stored(&object), stored(expected), "{what}");
+        }
+    }
+}
+
+#[test]
+fn somebody_who_takes_turns_with_it_is_answered_at_growing_pauses() {
+    // What one write brings about the next one undoes: no write is in vain by itself.
+    let (mut server, mut reporter) = told(at(0));
+    let mut now = at(1);
+    reporter.handle(now, bad("x"));
+    let mut writes = 0;
+    while now.now < at(3600).now {
+        if let Some(request) = reporter.poll() {
+            writes += 1;
+            let result = server.serve(&request);
+            reporter.handle(now, Input::Written(result));
+            server.version += 1;
+            let version = server.version.to_string();
+            let object = server.object.as_mut().unwrap();
+            object["status"]["result"] = json!("Valid");
+            object["metadata"]["resourceVersion"] = json!(version);
+            reporter.handle(now, Input::Changed(Change::Applied(Box::new(server.typed()))));
+            continue;
+        }
+        let next = reporter.next_deadline().unwrap();
+        now = Clock { wall: now.wall + (next - now.now), now: next };
+        reporter.handle_timeout(now);
+    }
+    assert!((10..100).contains(&writes), "{writes} writes in an hour");
+    // Another outcome is told at once all the same.
+    reporter.handle(now, good());
+    server.settle(&mut reporter, now);
+    assert_eq!(server.typed().status.unwrap().conditions[0].status, "True");
+    assert_eq!(server.typed().status.unwrap().result.unwrap().as_str(), "Valid");
 }
 
 #[test]
