@@ -22,6 +22,9 @@ pub enum Manifests {
     /// MetalLB v0.16.1's objects and rights, with the images changed.
     #[default]
     Metallb,
+    /// The same with stand-ins for MetalLB's speakers; the controller is ours.
+    #[value(skip)]
+    Strangers,
     /// What `ferrolb manifests` prints, as it is.
     Ferrolb,
     /// None: the cluster is empty, whoever plays brings one.
@@ -33,7 +36,7 @@ impl Manifests {
     /// The daemons' level that it gives them: `A` with MetalLB's rights, `B` with ferrolb's.
     pub(crate) const fn level(self) -> &'static str {
         match self {
-            Self::Metallb | Self::None => "A",
+            Self::Metallb | Self::Strangers | Self::None => "A",
             Self::Ferrolb => "B",
         }
     }
@@ -45,6 +48,9 @@ impl Manifests {
     pub(crate) fn documents(self) -> Result<Vec<Value>> {
         match self {
             Self::Metallb => documents(METALLB),
+            Self::Strangers => documents(
+                &METALLB.replace("image: ferrolb/speaker", "image: quay.io/metallb/speaker:v0.16.1"),
+            ),
             Self::Ferrolb => {
                 let mut all = ferrolb_manifests::Installation::default().documents()?;
                 all.retain(|document| document["kind"] != "CustomResourceDefinition");

@@ -63,11 +63,13 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let options = Options {
         name: args.name.clone(),
         api,
-        // The story applies them; until then the daemons wait for them.
-        crds: false,
+        // Most stories apply them; until then the daemons wait for them.
+        crds: args.story == "mixed",
         daemons: !installs,
         manifests: match args.story.as_str() {
             "install" => Manifests::None,
+            // A cluster that is about to change its speakers.
+            "mixed" => Manifests::Strangers,
             // Two controllers come with no others.
             "replicas" => Manifests::Ferrolb,
             _ => args.manifests,

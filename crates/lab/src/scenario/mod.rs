@@ -20,24 +20,26 @@ mod controller;
 mod faults;
 mod install;
 mod l2;
+mod mixed;
 pub mod picture;
 mod recorded;
 mod replicas;
 mod stage;
 pub mod story;
 mod table;
+mod watch;
 mod wire;
 
 pub use cli::{RunArgs, run};
 pub use story::{Report, Show, Step};
 
 /// The names of all stories.
-pub const STORIES: [&str; 4] = ["l2", "controller", "replicas", "install"];
+pub const STORIES: [&str; 5] = ["l2", "controller", "replicas", "install", "mixed"];
 
 /// Plays a story on a bench that is up, and reports what was seen. `api` is what the report calls the API server.
 ///
 /// The bench has to be as [`crate::Options`] makes it with daemons and without definitions; for `replicas` with
-/// [`crate::Manifests::Ferrolb`], for `install` without daemons and with [`crate::Manifests::None`].
+/// [`crate::Manifests::Ferrolb`], for `mixed` with definitions and [`crate::Manifests::Strangers`], for `install` without daemons and with [`crate::Manifests::None`].
 /// A step that is not as expected makes the report say so; it is no error.
 ///
 /// # Errors
@@ -48,6 +50,7 @@ pub async fn play(name: &str, bench: &Bench, api: &str, show: Show) -> Result<Re
         "controller" => Ok(controller::play(bench, api, show).await),
         "replicas" => Ok(replicas::play(bench, api, show).await),
         "install" => Ok(install::play(bench, api, show).await),
+        "mixed" => Ok(mixed::play(bench, api, show).await),
         _ => bail!("there is no story {name:?}; there are: {}", STORIES.join(", ")),
     }
 }

@@ -51,7 +51,7 @@ pub(crate) struct Arp {
 
 impl Arp {
     /// The message in a frame; `None` if it is none that a host would understand.
-    fn parse(at: Duration, frame: &[u8]) -> Option<Self> {
+    pub(crate) fn parse(at: Duration, frame: &[u8]) -> Option<Self> {
         let field = |from: usize, to: usize| frame.get(from..to);
         let mac = |from: usize| Some(Mac(field(from, from + 6)?.try_into().ok()?));
         let address = |from: usize| Some(Ipv4Addr::from(<[u8; 4]>::try_from(field(from, from + 4)?).ok()?));
@@ -167,12 +167,15 @@ pub(crate) async fn quiet(
 /// Requests sent one after the other while something happens.
 #[derive(Debug)]
 pub(crate) struct Requests {
+    enough: Arc<AtomicBool>,
     thread: JoinHandle<Outcome>,
 }
 
 /// What became of them.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
+    /// How many were sent.
+    pub(crate) count: usize,
     /// Number of the request, and what went wrong.
     pub(crate) failures: Vec<(usize, String)>,
     /// The time the slowest one took.
@@ -189,6 +192,8 @@ impl Requests {
     ) -> Result<Self> {
         let namespace = Namespace::open(namespace.name())?;
         let address = SocketAddr::from(address);
+        let enough = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&enough);
         let thread = std::thread::spawn(move || {
             let mut outcome = Outcome::default();
             if let Err(error) = namespace.enter() {
@@ -196,6 +201,10 @@ impl Requests {
                 return outcome;
             }
             for number in 1..=count {
+                if told.load(Ordering::Relaxed) {
+                    break;
+                }
+                outcome.count = number;
                 let began = Instant::now();
                 if let Err(error) = get(address, REQUEST_LIMIT) {
                     outcome.failures.push((number, format!("{error:#}")));
@@ -206,7 +215,22 @@ impl Requests {
             }
             outcome
         });
-        Ok(Self { thread })
+        Ok(Self { enough, thread })
+    }
+
+    /// Sends HTTP requests, each on a new connection, one every `between`, until [`Self::enough`].
+    pub(crate) fn until_told(
+        namespace: &Namespace,
+        address: (Ipv4Addr, u16),
+        between: Duration,
+    ) -> Result<Self> {
+        Self::start(namespace, address, usize::MAX, between)
+    }
+
+    /// Sends no more, and waits for the last one.
+    pub(crate) async fn enough(self) -> Result<Outcome> {
+        self.enough.store(true, Ordering::Relaxed);
+        self.finish().await
     }
 
     /// Waits for the last one.

@@ -34,7 +34,7 @@ pub(super) use requests::{FOREIGN, SHARED};
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 168, 10, 200);
 
 /// The label that keeps a node out of the election.
-const EXCLUDE: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
+pub(super) const EXCLUDE: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 
 /// Plays the story from the first chapter to the last.
 pub(super) async fn play(bench: &Bench, api: &str, show: Show) -> Report {
@@ -65,7 +65,7 @@ pub(super) async fn announce_one_service(bench: &Bench) -> Result<Ipv4Addr> {
 }
 
 /// The node that announces an address when these are the candidates: the formula that every speaker computes.
-fn leader(address: Ipv4Addr, candidates: &[Host]) -> Option<Host> {
+pub(super) fn leader(address: Ipv4Addr, candidates: &[Host]) -> Option<Host> {
     candidates.iter().copied().min_by_key(|host| digest(&NodeName::from(host.name()), address.into()))
 }
 

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The end: the whole DaemonSet is rolled from one kind to the other and back, while a client goes on connecting.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use serde_json::json;
+
+use super::super::cluster::DAEMON_SET;
+use super::super::stage::{SOON, Stage};
+use super::super::story::Seen;
+use super::super::watch::Watch;
+use super::super::wire::Requests;
+use super::swap::all_ready;
+use super::tally::Tally;
+use super::{Kind, SYSTEM, Situation, addresses};
+use crate::host::Host;
+
+/// From one new connection to the next.
+const BETWEEN: Duration = Duration::from_millis(25);
+
+pub(super) async fn chapter(stage: &mut Stage<'_>, watch: &Watch, situation: &mut Situation) {
+    stage.story.chapter("A rolling swap under traffic");
+    for kind in [Kind::Ours, Kind::Metallb] {
+        let good = stage
+            .step(
+                &format!("every speaker to {}", kind.name()),
+                "one node after the other; every connection succeeds",
+                async |stage: &mut Stage<'_>| roll(stage, watch, situation, kind).await,
+            )
+            .await;
+        if !good {
+            return;
+        }
+    }
+}
+
+async fn roll(stage: &mut Stage<'_>, watch: &Watch, situation: &mut Situation, kind: Kind) -> Seen {
+    let mut addresses: Vec<_> = addresses().into_iter().map(|(address, _)| address).collect();
+    // One of each node's.
+    let mut led = Vec::new();
+    for node in Host::NODES {
+        addresses.retain(|address| {
+            let own = !led.iter().any(|(owner, _)| *owner == node)
+                && watch.look(|seen| seen.owners(*address, watch.now())).contains(&node.mac());
+            if own {
+                led.push((node, *address));
+            }
+            !own
+        });
+    }
+    let traffic = led
+        .iter()
+        .map(|(_, address)| Requests::until_told(stage.namespace(Host::Client), (*address, 80), BETWEEN))
+        .collect::<Result<Vec<_>>>()?;
+    let patch = json!([
+        {"op": "add", "path": "/spec/updateStrategy", "value": {"type": "RollingUpdate"}},
+        {"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": kind.image()},
+    ]);
+    let from = watch.now();
+    stage.patch_json(DAEMON_SET, SYSTEM, "speaker", &patch).await?;
+    all_ready(stage, SOON * 3).await?;
+    let rolled = watch.now();
+    situation.kinds = Host::NODES.map(|node| (node, kind)).into();
+    watch.settled(&situation.expected(), 10, SOON).await?;
+    let (mut count, mut failures, mut slowest) = (0, Vec::new(), Duration::ZERO);
+    for requests in traffic {
+        let outcome = requests.enough().await?;
+        count += outcome.count;
+        slowest = slowest.max(outcome.slowest);
+        failures.extend(outcome.failures);
+    }
+    let tally = watch.look(|seen| Tally::of(seen, from, watch.now(), situation));
+    let moves = watch.look(|seen| seen.moves(from, watch.now()));
+    stage.story.measured(format!(
+        "rolled in {} ms; {count} connections to {} addresses, the slowest {} ms; {moves} moves; any two owners {} \
+         and {}; dark {}",
+        (rolled - from).as_millis(),
+        led.len(),
+        slowest.as_millis(),
+        super::super::watch::longest(&tally.ours),
+        super::super::watch::longest(&tally.theirs),
+        super::super::watch::longest(tally.dark.iter().chain(&tally.dark_theirs)),
+    ));
+    ensure!(led.len() == Host::NODES.len(), "not every node led an address");
+    ensure!(failures.is_empty(), "{} of {count} connections failed: {failures:?}", failures.len());
+    Ok("every connection succeeded".to_owned())
+}

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One node's speaker is replaced by one of the other kind: its Pod is deleted, and the next has the other image.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::json;
+
+use super::super::cluster::{DAEMON_SET, POD, eventually};
+use super::super::stage::{SOON, Stage};
+use super::super::story::Seen;
+use super::super::watch::Watch;
+use super::tally::Tally;
+use super::{Kind, SYSTEM, Situation};
+use crate::bench_handle::{Daemon, PodView};
+use crate::host::Host;
+
+/// Plays one swap; whether it went as expected.
+pub(super) async fn step(
+    stage: &mut Stage<'_>,
+    watch: &Watch,
+    before: &Situation,
+    node: Host,
+    kind: Kind,
+) -> bool {
+    stage
+        .step(
+            &format!(
+                "{node} from {} to {}",
+                if kind == Kind::Ours { "MetalLB" } else { "ferrolb" },
+                kind.name()
+            ),
+            "the others take over and give back; among ours no address is dark or has two owners for long",
+            async |stage: &mut Stage<'_>| swap(stage, watch, before, node, kind).await,
+        )
+        .await
+}
+
+async fn swap(stage: &mut Stage<'_>, watch: &Watch, before: &Situation, node: Host, kind: Kind) -> Seen {
+    let image = json!([
+        {"op": "add", "path": "/spec/updateStrategy", "value": {"type": "OnDelete"}},
+        {"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": kind.image()},
+    ]);
+    stage.patch_json(DAEMON_SET, SYSTEM, "speaker", &image).await?;
+    let old = on(stage, node).await?;
+    stage.story.command(format!(
+        "kubectl -n {SYSTEM} delete pod --wait=false -l component=speaker --field-selector spec.nodeName={node}"
+    ));
+    let from = watch.now();
+    stage.cluster.delete(POD, SYSTEM, &old.name).await?;
+    // Its process has ended when the next one's begins.
+    let new = eventually(SOON, async || {
+        let new = on(stage, node).await?;
+        ensure!(new.name != old.name, "the Pod {} is not replaced", old.name);
+        stage.bench.process(&new.name)?;
+        Ok(new)
+    })
+    .await?;
+    let begun = watch.now();
+    eventually(SOON, async || {
+        let now = on(stage, node).await?;
+        ensure!(now.name == new.name && now.ready, "{} is not ready", now.name);
+        Ok(())
+    })
+    .await?;
+    let ready = watch.now();
+    let mut after = before.clone();
+    after.kinds.insert(node, kind);
+    let settled = watch.settled(&after.expected(), 10, SOON).await?;
+
+    let (left, came) = watch.look(|seen| {
+        // While it is away, the others own what it led.
+        (Tally::of(seen, from, begun, &without(before, node)), Tally::of(seen, begun, watch.now(), &after))
+    });
+    stage.story.measured(format!(
+        "away after {} ms, ready {} ms later, everything in its place {} ms after that\n      leaving: {}\n      \
+         coming: {}",
+        (begun - from).as_millis(),
+        (ready - begun).as_millis(),
+        settled.saturating_sub(ready).as_millis(),
+        left.words(),
+        came.words()
+    ));
+    match kind {
+        // It is MetalLB's speaker that leaves, and answers until its process ends.
+        Kind::Ours => came.judge().context("while ours came")?,
+        // It is MetalLB's speaker that comes, and believes itself alone at first.
+        Kind::Metallb => left.judge().context("while ours left")?,
+    }
+    Ok(after.words())
+}
+
+/// The same cluster while a node has no speaker.
+fn without(situation: &Situation, node: Host) -> Situation {
+    let mut away = situation.clone();
+    away.unavailable.insert(node);
+    away
+}
+
+/// The speaker's Pod on a node that is not about to end, if there is one; else the one that is.
+pub(super) async fn on(stage: &Stage<'_>, node: Host) -> Result<PodView> {
+    let mut pods = stage.bench.pods(SYSTEM, Daemon::Speaker.name()).await?;
+    pods.retain(|pod| pod.node == Some(node));
+    pods.sort_by_key(|pod| pod.ending);
+    pods.into_iter().next().with_context(|| format!("no speaker on {node}"))
+}
+
+/// Waits until every node's speaker is ready and of a kind.
+pub(super) async fn all_ready(stage: &Stage<'_>, limit: Duration) -> Result<()> {
+    stage.bench.settled(Daemon::Speaker, limit).await
+}

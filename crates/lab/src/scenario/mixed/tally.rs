@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a stretch of time shows: two owners, and whether one of them is ours; darkness, and whether one of ours could have served.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use ferrolb_net_types::Mac;
+
+use super::super::watch::{Span, Timeline, longest};
+use super::{Kind, Situation, addresses};
+use crate::host::Host;
+
+/// What two owners, or darkness, may last when everybody has seen the same.
+pub(super) const BOUND: Duration = Duration::from_millis(50);
+
+/// Where the story fails: the machine may be busy.
+const GROSS: u32 = 10;
+
+/// What was seen between two moments.
+pub(super) struct Tally {
+    /// Two owners, one of them ours.
+    pub(super) ours: Vec<Span>,
+    /// Two owners, both MetalLB's.
+    pub(super) theirs: Vec<Span>,
+    /// Nobody answers, though one of ours is to.
+    pub(super) dark: Vec<Span>,
+    /// Nobody answers, and one of MetalLB's is to.
+    pub(super) dark_theirs: Vec<Span>,
+}
+
+impl Tally {
+    /// What was seen while the cluster was on its way to this situation.
+    pub(super) fn of(seen: &Timeline, from: Duration, to: Duration, situation: &Situation) -> Self {
+        let ours: BTreeSet<Mac> = situation
+            .kinds
+            .iter()
+            .filter(|(_, kind)| **kind == Kind::Ours)
+            .map(|(node, _)| node.mac())
+            .collect();
+        let (own, theirs) =
+            seen.contested(from, to).into_iter().partition(|span| !span.by.is_disjoint(&ours));
+        let owner = |span: &Span| {
+            let (address, reach) = addresses().into_iter().find(|(address, _)| *address == span.address)?;
+            situation.owner(address, reach).map(Host::mac)
+        };
+        let dark = seen.dark(from, to).into_iter().filter(|span| owner(span).is_some());
+        let (dark, dark_theirs) =
+            dark.partition(|span| owner(span).is_some_and(|owner| ours.contains(&owner)));
+        Self { ours: own, theirs, dark, dark_theirs }
+    }
+
+    /// The figures in words.
+    pub(super) fn words(&self) -> String {
+        format!(
+            "two owners with one of ours {}, of MetalLB's alone {}; dark though ours could serve {}, MetalLB's {}",
+            longest(&self.ours),
+            longest(&self.theirs),
+            longest(&self.dark),
+            longest(&self.dark_theirs)
+        )
+    }
+
+    /// Whether ours kept to the bound, grossly.
+    pub(super) fn judge(&self) -> Result<()> {
+        for (what, spans) in [("two owners, one of them ours", &self.ours), ("dark", &self.dark)] {
+            for span in spans {
+                ensure!(
+                    span.length <= BOUND * GROSS,
+                    "{}: {what} for {} ms ({:?})",
+                    span.address,
+                    span.length.as_millis(),
+                    span.by.iter().map(ToString::to_string).collect::<Vec<_>>()
+                );
+            }
+        }
+        Ok(())
+    }
+}
