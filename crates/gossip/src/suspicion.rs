@@ -40,6 +40,11 @@ impl Suspicion {
         self.further() < self.wanted && self.accusers.insert(accuser.clone())
     }
 
+    /// Gives the member all its time again.
+    pub(crate) const fn restart(&mut self, now: Time) {
+        self.started = now;
+    }
+
     /// When the member is dead unless it speaks up.
     pub(crate) fn deadline(&self) -> Time {
         self.started + suspicion_timeout(self.min, self.max, self.wanted, self.further())

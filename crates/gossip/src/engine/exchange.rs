@@ -214,7 +214,7 @@ impl Engine {
                 self.notice(now, Notice::Undecryptable(peer.ip()));
             }
             StreamFailure::Unreadable(StreamError::Label(_)) => self.notice(now, Notice::Label(peer.ip())),
-            StreamFailure::Unreadable(_) | StreamFailure::Connection(_) => {}
+            StreamFailure::Unreadable(_) | StreamFailure::Connection(_) | StreamFailure::Refused => {}
         }
         match (self.streams.get(&id).map(|stream| stream.purpose), failure) {
             (Some(Purpose::Serve), StreamFailure::Unreadable(error)) if error.is_answered() => {

@@ -97,11 +97,19 @@ pub enum Input<'a> {
         /// How long spreading it may take.
         within: Duration,
     },
+    /// After a leave: be a reader again, with all that is known.
+    Return,
+    /// This process did not run for a while: it was suspended or stopped. What was under way is worth nothing, nobody
+    /// had the chance to answer, and what waits to be read is old.
+    Woken,
 }
 
 /// Why a stream has no message.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum StreamFailure {
+    /// Nothing listens there.
+    #[error("connection refused")]
+    Refused,
     /// It was never open, or was reset; the operating system's words.
     #[error("{0}")]
     Connection(String),
@@ -153,6 +161,8 @@ pub enum Output {
         /// How many members it knows, dead ones included; or why not.
         result: Result<usize, ExchangeError>,
     },
+    /// A candidate that is missed was heard from; an exchange with it begins. Not more often than every half second.
+    Heard(SocketAddr),
     /// Bytes of the application's, which speakers of MetalLB never send.
     Told {
         /// Where from.
@@ -348,6 +358,8 @@ impl Engine {
             Input::Participate => self.participate(now),
             Input::Tell { member, payload } => self.tell(member, payload),
             Input::Leave { within } => self.leave(now, within),
+            Input::Return => self.come_back(now),
+            Input::Woken => self.woken(now),
         }
     }
 
@@ -469,9 +481,39 @@ impl Engine {
         self.outputs.push_back(Output::Member { change: Change::Left, member });
         let others = self.members.iter().any(|member| member.name != own && member.is_usable());
         self.leaving = Some(now + within);
-        if !others {
+        if others {
+            self.say_goodbye();
+        } else {
             self.left();
         }
+    }
+
+    fn come_back(&mut self, now: Time) {
+        if !self.has_left {
+            return;
+        }
+        self.left();
+        self.has_left = false;
+        self.role = Role::Reader;
+        self.end_probe();
+        (self.probe_tick, self.gossip_tick, self.push_pull_at) = (None, None, None);
+        self.probe_due = false;
+        self.news = Broadcasts::default();
+        let own = self.settings.name.clone();
+        self.members.renew(&mut self.random, |member| member.name != own);
+        self.probe_place = 0;
+        let (rejoin, knock) = (self.settings.rejoin, self.settings.knock);
+        self.reunion.resume(now, rejoin, knock);
+    }
+
+    fn woken(&mut self, now: Time) {
+        self.end_probe();
+        self.relays.clear();
+        self.waiting.clear();
+        let dialled: Vec<StreamId> =
+            self.streams.keys().filter(|stream| matches!(stream, StreamId::Dialled(_))).copied().collect();
+        dialled.into_iter().for_each(|stream| self.close(stream));
+        self.suspicions.values_mut().for_each(|suspicion| suspicion.restart(now));
     }
 
     fn left(&mut self) {

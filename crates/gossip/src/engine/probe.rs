@@ -186,7 +186,7 @@ impl Engine {
         self.word_suspect(now, &word);
     }
 
-    fn end_probe(&mut self) -> Option<Probe> {
+    pub(super) fn end_probe(&mut self) -> Option<Probe> {
         let probe = self.probe.take()?;
         if let Some(stream) = probe.stream {
             self.close(stream);

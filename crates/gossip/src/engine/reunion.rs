@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use ferrolb_net_types::Time;
 
-use super::Engine;
+use super::{Engine, Output};
 use crate::member::Member;
 use crate::name::Name;
 use crate::settings::Role;
-use crate::wire::State;
+use crate::wire::{Accusation, Message, State};
 
 /// How long after an exchange with a missing member that was heard the next one may start.
 const AGAIN: Duration = Duration::from_millis(500);
@@ -42,6 +42,14 @@ impl Reunion {
     pub(super) fn lost(&mut self, address: SocketAddr) {
         if self.candidates.contains(&address) {
             self.missing.insert(address, None);
+        }
+    }
+
+    /// Begins again after a leave, which ended it.
+    pub(super) fn resume(&mut self, now: Time, rejoin: Duration, knock: Duration) {
+        if !self.candidates.is_empty() {
+            self.rejoin_at = (!rejoin.is_zero()).then_some(now + rejoin);
+            self.knock_at = (!knock.is_zero()).then_some(now + knock);
         }
     }
 
@@ -76,6 +84,22 @@ impl Engine {
             .filter(|member| wanted(member.state))
             .filter_map(|member| member.socket())
             .collect()
+    }
+
+    /// Says at once that this member leaves, so that those that take over need not wait for gossip. In a large cluster
+    /// only some are told, who gossip it on.
+    pub(super) fn say_goodbye(&mut self) {
+        let own = self.settings.name.clone();
+        let Some(incarnation) = self.members.get(&own).map(|member| member.incarnation) else { return };
+        if self.settings.knock.is_zero() {
+            return;
+        }
+        let goodbye = Message::Dead(Accusation { incarnation, node: own.clone(), from: own.clone() });
+        let told =
+            self.members.pick(&mut self.random, SMALL, |member| member.name != own && member.is_usable());
+        for member in told {
+            self.send_to(&member, std::slice::from_ref(&goodbye));
+        }
     }
 
     /// Joins and asks those that are missing, when it is time.
@@ -124,6 +148,7 @@ impl Engine {
             && tried.is_none_or(|tried| now - tried >= AGAIN)
         {
             *tried = Some(now);
+            self.outputs.push_back(Output::Heard(source));
             self.exchange_at_once(now, source);
         }
     }

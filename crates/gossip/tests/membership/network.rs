@@ -49,6 +49,7 @@ pub(crate) enum Told {
     Exchanged(SocketAddr, Result<usize, ExchangeError>),
     Notice(Notice),
     User(Vec<u8>),
+    Heard(SocketAddr),
     Left,
 }
 
@@ -304,6 +305,7 @@ impl Network {
                 Output::Exchanged { with, result } => self.tell(index, Told::Exchanged(with, result)),
                 Output::Notice(notice) => self.tell(index, Told::Notice(notice)),
                 Output::Told { payload, .. } => self.tell(index, Told::User(payload)),
+                Output::Heard(source) => self.tell(index, Told::Heard(source)),
                 Output::Left => self.tell(index, Told::Left),
             }
         }
