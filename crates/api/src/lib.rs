@@ -64,6 +64,10 @@ pub const OWN_GROUP: &str = own_group!();
 /// The condition of a ConfigurationState that carries every diagnostic beside the one its verdict shows.
 pub const DIAGNOSTICS_CONDITION: &str = concat!(own_group!(), "/Diagnostics");
 
+/// The condition of a speaker's ConfigurationState that names other speakers which run and cannot be reached; absent
+/// while there are none.
+pub const MEMBERS_CONDITION: &str = concat!(own_group!(), "/Members");
+
 /// The condition of a Service that says whether it has its addresses, or why not.
 pub const ALLOCATED_CONDITION: &str = concat!(own_group!(), "/Allocated");
 

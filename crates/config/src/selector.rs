@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 
 use crate::label_syntax::{key_faults, value_faults};
 
@@ -71,6 +71,24 @@ impl Selector {
                 Operator::DoesNotExist => value.is_none(),
             }
         })
+    }
+}
+
+/// A `LabelSelector` that [`Selector::parse`] turns into an equal selector.
+impl From<&Selector> for LabelSelector {
+    fn from(selector: &Selector) -> Self {
+        let expression = |requirement: &Requirement| {
+            let list = |values: &BTreeSet<String>| Some(values.iter().cloned().collect());
+            let (operator, values) = match &requirement.operator {
+                Operator::In(values) => ("In", list(values)),
+                Operator::NotIn(values) => ("NotIn", list(values)),
+                Operator::Exists => ("Exists", None),
+                Operator::DoesNotExist => ("DoesNotExist", None),
+            };
+            LabelSelectorRequirement { key: requirement.key.clone(), operator: operator.to_owned(), values }
+        };
+        let expressions: Vec<_> = selector.requirements.iter().map(expression).collect();
+        Self { match_expressions: Some(expressions).filter(|list| !list.is_empty()), match_labels: None }
     }
 }
 

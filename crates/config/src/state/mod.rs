@@ -7,7 +7,8 @@
 //!
 //! The forms are MetalLB's: the object is created with labels and a reference to the own Pod, the condition goes by
 //! server-side apply, result and summary by merge patch. Everything that the condition has no room for stands in a
-//! further condition, `ferrolb.io/Diagnostics`, which is absent when there is nothing more to say.
+//! further condition, `ferrolb.io/Diagnostics`, which is absent when there is nothing more to say. A speaker that cannot
+//! reach others names them in `ferrolb.io/Members`; that is no fault of the configuration, and leaves the result alone.
 
 mod object;
 mod reporter;

@@ -2,7 +2,9 @@
 //! The ConfigurationState object: what should stand in it, and the requests that bring that about.
 
 use ferrolb_api::request::{ApiRequest, Resource, Verb};
-use ferrolb_api::{ConfigurationResult, ConfigurationState, DIAGNOSTICS_CONDITION, labels};
+use ferrolb_api::{
+    ConfigurationResult, ConfigurationState, DIAGNOSTICS_CONDITION, MEMBERS_CONDITION, labels,
+};
 use ferrolb_net_types::NodeName;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, OwnerReference, Time};
@@ -107,8 +109,9 @@ impl Identity {
             a.status == b.status && a.reason == b.reason && a.message == b.message
         };
         let find = |kind: &str| present.iter().find(|c| c.type_ == kind);
-        let extra =
-            find(DIAGNOSTICS_CONDITION).is_some() && !wanted.iter().any(|c| c.type_ == DIAGNOSTICS_CONDITION);
+        let extra = [DIAGNOSTICS_CONDITION, MEMBERS_CONDITION]
+            .into_iter()
+            .any(|kind| find(kind).is_some() && !wanted.iter().any(|c| c.type_ == kind));
         if !extra && wanted.iter().all(|c| find(&c.type_).is_some_and(|p| same(p, c))) {
             return None;
         }
@@ -174,7 +177,10 @@ impl Identity {
         let further = (!outcome.further.is_empty()).then(|| {
             condition(DIAGNOSTICS_CONDITION, "True", "FurtherDiagnostics", outcome.further.join("\n"))
         });
-        [verdict].into_iter().chain(further).collect()
+        // Its reason is none that makes the configuration invalid, for MetalLB's rule neither.
+        let members = (!outcome.members.is_empty())
+            .then(|| condition(MEMBERS_CONDITION, "False", "Unreachable", outcome.members.join("\n")));
+        [verdict].into_iter().chain(further).chain(members).collect()
     }
 
     fn labels(&self) -> Value {

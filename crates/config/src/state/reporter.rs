@@ -23,6 +23,8 @@ pub struct Outcome {
     pub verdict: Result<(), String>,
     /// Everything else there is to say, one entry each.
     pub further: Vec<String>,
+    /// Other speakers that run and cannot be reached, one entry each. Says nothing of the configuration.
+    pub members: Vec<String>,
 }
 
 impl From<&Evaluation> for Outcome {
@@ -37,7 +39,7 @@ impl From<&Evaluation> for Outcome {
             }
             _ => evaluation.verdict.clone(),
         };
-        Self { verdict, further }
+        Self { verdict, further, members: Vec::new() }
     }
 }
 

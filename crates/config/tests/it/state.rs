@@ -140,11 +140,11 @@ fn controller() -> Reporter {
 }
 
 fn good() -> Input {
-    Input::Evaluated(Outcome { verdict: Ok(()), further: vec![] })
+    Input::Evaluated(Outcome { verdict: Ok(()), further: vec![], members: vec![] })
 }
 
 fn bad(text: &str) -> Input {
-    Input::Evaluated(Outcome { verdict: Err(text.to_owned()), further: vec![] })
+    Input::Evaluated(Outcome { verdict: Err(text.to_owned()), further: vec![], members: vec![] })
 }
 
 fn list(objects: Vec<ConfigurationState>) -> Input {
@@ -323,7 +323,7 @@ fn nothing_is_written_when_nothing_changed() {
 fn further_diagnostics_have_a_condition_of_their_own_while_there_are_any() {
     let (mut server, mut reporter) = told(at(0));
     let further = vec!["IPAddressPool b: x".to_owned(), "BGPPeer c: y".to_owned()];
-    reporter.handle(at(5), Input::Evaluated(Outcome { verdict: Ok(()), further }));
+    reporter.handle(at(5), Input::Evaluated(Outcome { verdict: Ok(()), further, members: vec![] }));
     let requests = server.settle(&mut reporter, at(5));
     assert_eq!(requests.len(), 1, "the result stays as it is");
     let status = server.typed().status.unwrap();
@@ -340,10 +340,47 @@ fn further_diagnostics_have_a_condition_of_their_own_while_there_are_any() {
 }
 
 #[test]
+fn members_that_cannot_be_reached_have_a_condition_that_leaves_result_and_verdict_alone() {
+    let mut server = Server::default();
+    let mut reporter = Reporter::new(identity(Component::Speaker("n1".into())));
+    reporter.handle(at(0), list(vec![]));
+    reporter.handle(at(0), good());
+    server.settle(&mut reporter, at(0));
+    let before = server.typed().status.unwrap();
+    let with = |members: &[&str], verdict: Result<(), String>| {
+        let members = members.iter().map(|line| (*line).to_owned()).collect();
+        Input::Evaluated(Outcome { verdict, further: vec![], members })
+    };
+    let lines = ["n2 (10.0.0.2:7946): its port is closed", "n3 (10.0.0.3:7946): it uses another key"];
+    reporter.handle(at(5), with(&lines, Ok(())));
+    let requests = server.settle(&mut reporter, at(5));
+    assert_eq!(requests.len(), 1, "{requests:?}");
+    let status = server.typed().status.unwrap();
+    assert_eq!((status.result, &status.error_summary), (before.result, &None));
+    let [verdict, members] = status.conditions.as_slice() else { panic!("{status:?}") };
+    assert_eq!(*verdict, before.conditions[0], "the verdict is as it was, its time included");
+    assert_eq!(members.type_, "ferrolb.io/Members");
+    assert_eq!((members.status.as_str(), members.reason.as_str()), ("False", "Unreachable"));
+    assert_eq!(members.message, lines.join("\n"));
+
+    // Said again it is not written again, and an invalid configuration is told from it.
+    reporter.handle(at(6), with(&lines, Ok(())));
+    assert_eq!(server.settle(&mut reporter, at(6)), []);
+    reporter.handle(at(7), with(&lines, Err("x".to_owned())));
+    server.settle(&mut reporter, at(7));
+    let status = server.typed().status.unwrap();
+    assert_eq!(status.error_summary.as_deref(), Some("configuration error: x"));
+
+    reporter.handle(at(9), good());
+    server.settle(&mut reporter, at(9));
+    assert_eq!(server.typed().status.unwrap().conditions.len(), 1);
+}
+
+#[test]
 fn a_message_fits_the_schema_however_much_there_is_to_say() {
     let (mut server, mut reporter) = told(at(0));
     let further = (0..3000).map(|i| format!("IPAddressPool p{i}: überall Fehler")).collect();
-    reporter.handle(at(5), Input::Evaluated(Outcome { verdict: Ok(()), further }));
+    reporter.handle(at(5), Input::Evaluated(Outcome { verdict: Ok(()), further, members: vec![] }));
     assert_eq!(server.settle(&mut reporter, at(5)).len(), 1);
     let message = server.typed().status.unwrap().conditions[1].message.clone();
     assert_eq!(message.chars().count(), 32768);
