@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The configuration: its objects come in, and whenever one that matters changed they are evaluated anew.
+//! The configuration: its objects come in, and whenever one that matters changed they are evaluated anew. What comes
+//! out is in force, except where speakers of MetalLB would not take it.
 
 use std::collections::BTreeSet;
+use std::fmt;
+use std::net::IpAddr;
 use std::str::FromStr;
 
+use ferrolb_announce::NodePlan;
 use ferrolb_api::Change;
+use ferrolb_config::state::Outcome;
 use ferrolb_config::{
     BgpType, Config, Diagnostic, Evaluation, Labels, LastGood, Resources, Undecodable, apply, evaluate,
 };
-use ferrolb_net_types::NodeName;
+use ferrolb_net_types::{NodeName, ServiceKey};
 use k8s_openapi::api::core::v1::{Namespace, Node};
 use kube::core::object::HasSpec;
 use kube::{Resource, ResourceExt};
@@ -21,19 +26,43 @@ pub(crate) struct Intake {
     pub(crate) resources: Resources,
     evaluation: Evaluation,
     changed: bool,
+    /// What decisions are made by: what was evaluated, unless that is held back.
+    in_force: Config,
+    /// What was evaluated is not what is in force.
+    pending: bool,
+    /// Why it is held back.
+    refusal: Option<Refusal>,
     /// An evaluation that MetalLB would accept was seen.
     loaded: bool,
     /// What was said last to the metrics.
     told: Option<(bool, bool)>,
 }
 
-/// What came of an evaluation.
-#[derive(Debug)]
-pub(crate) struct Outcome {
-    /// What is in force changed.
-    pub(crate) in_force: bool,
-    /// `(loaded, stale)`, if that changed.
-    pub(crate) metrics: Option<(bool, bool)>,
+/// Why MetalLB's speakers do not take a configuration, so that beside them it is not to be taken either: they elect by
+/// what they have, and whoever has something else may name another owner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// They refuse the objects.
+    Invalid(String),
+    /// A Service that is announced would be in no pool any more. They wait until the controller has moved it.
+    Orphan {
+        /// The Service.
+        service: ServiceKey,
+        /// Its addresses.
+        ips: Vec<IpAddr>,
+    },
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Invalid(error) => f.write_str(error),
+            Self::Orphan { service, ips } => {
+                let ips: Vec<_> = ips.iter().map(ToString::to_string).collect();
+                write!(f, "Service {service} is announced with {}, which no pool would hold", ips.join(", "))
+            }
+        }
+    }
 }
 
 impl Intake {
@@ -44,9 +73,17 @@ impl Intake {
             resources: Resources { bgp_type, own_node: Some(settings.node.clone()), ..Resources::default() },
             evaluation: evaluate(&Resources::default(), &LastGood::default()),
             changed: true,
+            in_force: Config::default(),
+            pending: false,
+            refusal: None,
             loaded: false,
             told: None,
         }
+    }
+
+    /// What a former process had in force, until everything is listed.
+    pub(crate) fn resume(&mut self, config: Config) {
+        self.in_force = config;
     }
 
     /// Takes a change of configuration objects; those of other namespaces are ignored.
@@ -118,31 +155,117 @@ impl Intake {
 
     /// What is in force.
     pub(crate) const fn config(&self) -> &Config {
-        &self.evaluation.config
+        &self.in_force
     }
 
-    pub(crate) const fn evaluation(&self) -> &Evaluation {
-        &self.evaluation
-    }
-
-    /// Evaluates if something changed since the last time.
-    pub(crate) fn evaluate(&mut self) -> Option<Outcome> {
+    /// Evaluates if something changed since the last time; whether it did.
+    pub(crate) fn evaluate(&mut self) -> bool {
         if !std::mem::take(&mut self.changed) {
-            return None;
+            return false;
         }
-        let last_good: &LastGood = &self.evaluation.last_good;
-        let new = evaluate(&self.resources, last_good);
-        log_news(&self.evaluation, &new);
-        let in_force = new.config != self.evaluation.config;
+        let new = evaluate(&self.resources, &self.evaluation.last_good);
+        log_faults(&self.evaluation, &new);
         self.loaded |= new.verdict.is_ok();
-        let metrics = (self.loaded, new.verdict.is_err());
+        self.pending = new.config != self.in_force;
         self.evaluation = new;
-        Some(Outcome { in_force, metrics: (self.told.replace(metrics) != Some(metrics)).then_some(metrics) })
+        true
+    }
+
+    /// Whether what was evaluated is not in force.
+    pub(crate) const fn is_pending(&self) -> bool {
+        self.pending
+    }
+
+    /// Why MetalLB's speakers would not take what is pending, given what is announced.
+    pub(crate) fn refusal(&self, plan: &NodePlan) -> Option<Refusal> {
+        if let Err(error) = &self.evaluation.verdict {
+            return Some(Refusal::Invalid(error.clone()));
+        }
+        let announced =
+            plan.services.iter().filter_map(|(service, plan)| Some((service, plan.as_ref().as_ref().ok()?)));
+        let orphan = announced
+            .filter(|(_, offer)| !offer.candidates.is_empty())
+            .find(|(_, offer)| self.evaluation.config.pool_of_all(&offer.ips).is_none());
+        orphan.map(|(service, offer)| Refusal::Orphan { service: service.clone(), ips: offer.ips.clone() })
+    }
+
+    /// Puts what was evaluated in force, unless it is to be held back for this.
+    pub(crate) fn settle(&mut self, refusal: Option<Refusal>) -> Settled {
+        let in_force = self.pending && refusal.is_none();
+        if in_force {
+            self.in_force.clone_from(&self.evaluation.config);
+            self.pending = false;
+            tracing::info!(
+                controller = "ConfigReconciler",
+                event = "config reloaded",
+                "the configuration changed"
+            );
+        }
+        let told = self.refusal != refusal;
+        if let Some(refusal) = refusal.as_ref().filter(|_| told) {
+            log_refusal(refusal);
+        }
+        self.refusal = refusal;
+        Settled { in_force, told }
+    }
+
+    /// What is to be reported of the configuration.
+    pub(crate) fn outcome(&self) -> Outcome {
+        let mut outcome = Outcome::from(&self.evaluation);
+        match &self.refusal {
+            Some(refusal @ Refusal::Orphan { .. }) => {
+                outcome.verdict = Err("general handler sync state error".to_owned());
+                outcome.further.insert(0, held_back(refusal));
+            }
+            Some(refusal @ Refusal::Invalid(_)) => outcome.further.insert(0, held_back(refusal)),
+            None => {}
+        }
+        outcome
+    }
+
+    /// Whether a good configuration was seen, and whether an older one is in force, if that is news.
+    pub(crate) fn metrics(&mut self) -> Option<(bool, bool)> {
+        let metrics = (self.loaded, self.evaluation.verdict.is_err() || self.refusal.is_some());
+        (self.told.replace(metrics) != Some(metrics)).then_some(metrics)
+    }
+}
+
+/// What came of [`Intake::settle`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Settled {
+    /// What is in force changed.
+    pub(crate) in_force: bool,
+    /// Why something is held back, if it is, changed.
+    pub(crate) told: bool,
+}
+
+fn held_back(refusal: &Refusal) -> String {
+    format!(
+        "the configuration is held back while speakers of MetalLB are members, since they do not take it either: \
+         {refusal}"
+    )
+}
+
+fn log_refusal(refusal: &Refusal) {
+    match refusal {
+        Refusal::Invalid(error) => tracing::warn!(
+            controller = "ConfigReconciler",
+            error,
+            "the configuration is held back: speakers of MetalLB are members, and do not take it either"
+        ),
+        Refusal::Orphan { service, ips } => tracing::error!(
+            op = "setConfig",
+            service = %service,
+            ip = ?ips.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            error = "service has no configuration under new config",
+            why = "speakers of MetalLB are members, and wait for the controller to move the Service",
+            "new configuration rejected"
+        ),
     }
 }
 
 /// One line for each fault that was not there before.
-fn log_news(before: &Evaluation, after: &Evaluation) {
+fn log_faults(before: &Evaluation, after: &Evaluation) {
     let known: BTreeSet<&Diagnostic> = before.diagnostics.iter().chain(&before.unsupported).collect();
     for fault in after.diagnostics.iter().filter(|fault| !known.contains(*fault)) {
         tracing::error!(
@@ -160,13 +283,6 @@ fn log_news(before: &Evaluation, after: &Evaluation) {
             name = object.name,
             error = object.message,
             "a configuration object is not served"
-        );
-    }
-    if before.config != after.config {
-        tracing::info!(
-            controller = "ConfigReconciler",
-            event = "config reloaded",
-            "the configuration changed"
         );
     }
 }

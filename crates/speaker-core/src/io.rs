@@ -38,6 +38,8 @@ pub struct Settings {
     pub pod: Option<OwnPod>,
     /// The port of the member list; `None` if there is none, so that every node counts as having a speaker.
     pub member_port: Option<u16>,
+    /// There is a place that outlives the process: ask for snapshots with [`Effect::Save`].
+    pub keeps_snapshots: bool,
 }
 
 /// Something happened. Nothing is decided before every watched kind had its first [`Change::Reset`].
@@ -122,6 +124,8 @@ pub enum Effect {
         /// It has.
         working: bool,
     },
+    /// Keep what `Core::snapshot` gives, in place of what was kept before.
+    Save,
     /// What `/readyz` says from now on: yes once this speaker knows everything, is eligible, and has taken over what
     /// it leads. It starts with no.
     Ready(bool),

@@ -16,10 +16,13 @@ mod intake;
 mod io;
 mod outage;
 mod peers;
+mod snapshot;
 mod statuses;
 mod store;
+mod unreachable;
 pub mod wire;
 
 pub use crate::core::Core;
 pub use crate::io::{Effect, Input, Settings, WriteId};
 pub use crate::peers::SpeakerPod;
+pub use crate::snapshot::SnapshotError;

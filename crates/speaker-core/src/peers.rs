@@ -83,6 +83,16 @@ impl Peers {
         }
     }
 
+    /// These should be members, by what a former process knew.
+    pub(crate) fn resume(&mut self, peers: Vec<Peer>) {
+        self.told = Some(peers);
+    }
+
+    /// Who should be members, as it was said last.
+    pub(crate) fn told(&self) -> Option<&[Peer]> {
+        self.told.as_deref()
+    }
+
     /// Something hints at a change of the list. With many speakers not all of them ask at the same moment.
     pub(crate) fn look_again(&mut self, now: Time) {
         let earliest = match self.asked {

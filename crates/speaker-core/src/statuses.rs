@@ -118,6 +118,11 @@ impl Statuses {
         }
     }
 
+    /// The own Pod is known now.
+    pub(crate) fn introduce(&mut self, settings: &Settings) {
+        self.settings.clone_from(settings);
+    }
+
     pub(crate) fn watched(&mut self, change: Change<ServiceL2Status>) {
         match change {
             Change::Applied(object) => self.apply(&object),

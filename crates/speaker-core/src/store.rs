@@ -90,6 +90,16 @@ impl Store {
         }
     }
 
+    /// What a former process knew, until the lists say what is so.
+    pub(crate) fn resume(
+        &mut self,
+        nodes: BTreeMap<NodeName, Node>,
+        not_ready: BTreeSet<NodeName>,
+        services: BTreeMap<ServiceKey, Service>,
+    ) {
+        (self.nodes, self.not_ready, self.services) = (nodes, not_ready, services);
+    }
+
     /// Whether the change brings a node that was not there before, or another state of the network of this one.
     pub(crate) fn is_news(&self, change: &Change<v1::Node>, own: &NodeName) -> bool {
         let news = |node: &v1::Node| {

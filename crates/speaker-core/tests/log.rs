@@ -77,6 +77,7 @@ impl Log {
             bgp_type: String::new(),
             pod: None,
             member_port: None,
+            keeps_snapshots: false,
         };
         let mut log = Self { core: Core::new(settings), lines: Recorder::default() };
         let none = || Change::Reset(Vec::new());

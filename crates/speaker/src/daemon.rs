@@ -23,11 +23,12 @@ use ferrolb_net_types::NodeName;
 use ferrolb_speaker_core::wire::Report;
 use ferrolb_speaker_core::{Core, Effect, Input, Settings, WriteId};
 use kube::Client;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::excluded::{self, Excluded};
 use crate::gauges::Gauges;
+use crate::kept::Kept;
 use crate::options::Options;
 use crate::{speakers, trim, wire};
 
@@ -57,12 +58,13 @@ pub async fn run(options: Options, client: Client, stop: CancellationToken) -> a
         readiness.clone(),
         &mut tasks,
     )?;
-    let (wire, mut reports) = wire::start(options.node.clone(), excluded)?;
+    let (wire, reports) = wire::start(options.node.clone(), excluded)?;
     tracing::info!("not starting fast dead node detection (memberlist), need ml-bindaddr / ml-labels config");
     tracing::info!("when memberlist is disabled, the speaker pods must run on all nodes");
     tracing::info!(op = "Run", "Starting Manager");
 
     let reach = Reach::default();
+    let kept = options.state.as_deref().map(|directory| Kept::of(directory, &options.node));
     // Whether everything is listed the core knows itself.
     let (feed, inbox) = inbox(KINDS, Readiness::not_yet(), undecodable);
     let results = feed.own();
@@ -77,24 +79,26 @@ pub async fn run(options: Options, client: Client, stop: CancellationToken) -> a
         namespace: options.common.namespace.clone(),
         labels: options.members.as_ref().map_or_else(String::new, |members| members.labels.clone()),
         own: feed.own(),
+        kept: kept.as_ref().map(|kept| kept.clone().keep_as_task(&mut tasks)),
         wire,
+        reports,
         readiness: readiness.clone(),
         metrics,
         gauges,
     };
     stay_small(readiness);
-    let ended = control(&options, &mut shell, feed, inbox, &mut reports, &mut tasks, &stop).await;
-    shell.leave(&mut reports).await;
+    let ended = control(&options, kept, &mut shell, feed, inbox, &mut tasks, &stop).await;
+    shell.leave().await;
     ended
 }
 
 /// Lets the core decide, until the process is to end or cannot go on.
 async fn control(
     options: &Options,
+    kept: Option<Kept>,
     shell: &mut Shell,
     feed: Feed<Input>,
     mut inbox: Inbox<Input>,
-    reports: &mut mpsc::Receiver<Report>,
     tasks: &mut Tasks,
     stop: &CancellationToken,
 ) -> anyhow::Result<()> {
@@ -108,7 +112,14 @@ async fn control(
         bgp_type: options.bgp_type.clone(),
         pod: None,
         member_port: options.members.as_ref().map(|members| members.port),
+        keeps_snapshots: kept.is_some(),
     });
+    if let Some(bytes) = kept.and_then(|kept| kept.read())
+        && let Err(error) = core.resume(clocks.read(), &bytes)
+    {
+        tracing::warn!(op = "startup", %error, "what the last process kept is of no use");
+    }
+    shell.drain(&mut core);
     let (client, reach) = (shell.client.clone(), shell.reach.clone());
     let say = feed.own();
     let felt = pulse::feel(client.clone(), reach.clone(), move |pulse| {
@@ -136,7 +147,7 @@ async fn control(
                     core.handle(clocks.read(), input);
                 }
             }
-            report = reports.recv() => match report {
+            report = shell.reports.recv() => match report {
                 Some(report) => core.handle(clocks.read(), Input::Wire(report)),
                 None => anyhow::bail!("the wire thread ended"),
             },
@@ -144,9 +155,7 @@ async fn control(
             ended = tasks.join_next() => return Err(task_ended(ended)),
             () = stop.cancelled() => return Ok(()),
         }
-        while let Some(effect) = core.poll() {
-            shell.carry_out(effect);
-        }
+        shell.drain(&mut core);
     }
 }
 
@@ -192,18 +201,28 @@ struct Shell {
     namespace: String,
     /// The labels of the speakers' Pods.
     labels: String,
+    /// Where snapshots go.
+    kept: Option<watch::Sender<Vec<u8>>>,
     /// The way back for answers.
     own: mpsc::UnboundedSender<Input>,
     writer: Writer<WriteId>,
     recorder: Recorder,
     wire: wire::Handle,
+    reports: mpsc::Receiver<Report>,
     readiness: Readiness,
     metrics: Metrics,
     gauges: Gauges,
 }
 
 impl Shell {
-    fn carry_out(&mut self, effect: Effect) {
+    /// Does what the core wants to be done.
+    fn drain(&mut self, core: &mut Core) {
+        while let Some(effect) = core.poll() {
+            self.carry_out(core, effect);
+        }
+    }
+
+    fn carry_out(&mut self, core: &Core, effect: Effect) {
         match effect {
             Effect::Write { id, request } => self.writer.send(id, request),
             Effect::Event(event) => self.recorder.record(event),
@@ -211,6 +230,11 @@ impl Shell {
             Effect::ListPods => self.list_pods(),
             Effect::Peers(peers) => self.wire.set_peers(peers),
             Effect::Api { working } => self.wire.set_api(working),
+            Effect::Save => {
+                if let Some(kept) = &self.kept {
+                    kept.send_replace(core.snapshot());
+                }
+            }
             Effect::Ready(ready) => self.readiness.set(ready),
             Effect::Announced { service, ip, on } => self.gauges.announced(&service, ip, on),
             Effect::L2Counters { ip, counters } => self.gauges.counters(ip, counters),
@@ -238,9 +262,9 @@ impl Shell {
     }
 
     /// Hands over what this node leads, and leaves the member list.
-    async fn leave(&self, reports: &mut mpsc::Receiver<Report>) {
+    async fn leave(&mut self) {
         self.wire.leave();
-        let left = async { while reports.recv().await.is_some() {} };
+        let left = async { while self.reports.recv().await.is_some() {} };
         if tokio::time::timeout(LEAVE, left).await.is_err() {
             tracing::warn!(op = "shutdown", "the addresses could not be handed over in time");
         }

@@ -14,6 +14,7 @@
 mod daemon;
 mod excluded;
 mod gauges;
+mod kept;
 mod options;
 mod speakers;
 mod trim;

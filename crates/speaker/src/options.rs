@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The speaker's flags and environment variables, as MetalLB has them.
 
+use std::path::PathBuf;
+
 use ferrolb_kube_support::common::{self, Common, SettingError};
 use ferrolb_kube_support::flags::{Flag, Values};
 use ferrolb_net_types::NodeName;
@@ -44,6 +46,9 @@ pub struct Options {
     pub bgp_type: String,
     /// The member list, if there is to be one.
     pub members: Option<MemberList>,
+    /// A directory that outlives the process (`FERROLB_STATE_DIR`), from which a start goes on while the API server is
+    /// away.
+    pub state: Option<PathBuf>,
 }
 
 /// What the speaker was told of the member list.
@@ -68,7 +73,10 @@ impl Options {
     ///
     /// [`SettingError`] names the first setting that the speaker cannot start with.
     pub fn of_process(values: &Values) -> Result<Self, SettingError> {
-        Self::read(values, std::env::var("METALLB_BGP_TYPE").ok().as_deref())
+        let options = Self::read(values, std::env::var("METALLB_BGP_TYPE").ok().as_deref())?;
+        let state =
+            std::env::var_os("FERROLB_STATE_DIR").filter(|value| !value.is_empty()).map(PathBuf::from);
+        Ok(Self { state, ..options })
     }
 
     fn read(values: &Values, bgp_type: Option<&str>) -> Result<Self, SettingError> {
@@ -116,6 +124,7 @@ impl Options {
             ignore_exclude_lb: values.is_on("ignore-exclude-lb"),
             bgp_type: bgp_type.unwrap_or_default().to_owned(),
             members: None,
+            state: None,
         })
     }
 }

@@ -100,6 +100,7 @@ impl Bench {
             bgp_type: String::new(),
             pod: Some(OwnPod { name: format!("speaker-{node}"), uid: format!("pod-{node}-{generation}") }),
             member_port: None,
+            keeps_snapshots: false,
         };
         (self.settings)(&mut settings);
         let mut speaker = Speaker {
@@ -311,6 +312,7 @@ impl Speaker {
                 Effect::Peers(peers) => self.wire.handle(now, wire::Input::Peers(&peers)),
                 Effect::Api { working } => self.wire.handle(now, wire::Input::Api { working }),
                 Effect::ListPods => panic!("there is no member list"),
+                Effect::Save => panic!("nothing is kept"),
                 Effect::Ready(ready) => self.ready = ready,
                 Effect::Announced { service, ip, on } => {
                     let series = (service.to_string(), ip.to_string());

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The state machine of the control side: what came in is noted, and decided upon in passes.
 
+mod members;
+mod resume;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use ferrolb_announce::{Finding, Inputs, Members, NodePlan};
-use ferrolb_api::{Change, Clock};
-use ferrolb_config::state::{self, Component, Identity, OwnPod, Reporter};
+use ferrolb_api::Clock;
+use ferrolb_config::state::{self, Component, Identity, Reporter};
 use ferrolb_net_types::{ServiceKey, Time};
-use k8s_openapi::api::core::v1;
 
 use crate::announcing::Announcing;
 use crate::intake::Intake;
@@ -18,6 +20,7 @@ use crate::outage::Outage;
 use crate::peers::Peers;
 use crate::statuses::Statuses;
 use crate::store::Store;
+use crate::unreachable::Unreachable;
 use crate::wire::Report;
 
 /// The control side of a speaker, without I/O.
@@ -35,6 +38,9 @@ pub struct Core {
     intake: Intake,
     peers: Peers,
     outage: Outage,
+    unreachable: Unreachable,
+    /// The lines about them that the ConfigurationState is to show.
+    missed: Vec<String>,
     members: Members,
     /// The member list lets this speaker announce.
     eligible: bool,
@@ -42,6 +48,11 @@ pub struct Core {
     ready: bool,
     plan: NodePlan,
     planned: bool,
+    /// Decisions are still those of a former process.
+    resumed: bool,
+    /// When what decides is to be kept for a process to come.
+    saving: Option<Time>,
+    saved: Option<Time>,
     findings: BTreeMap<IpAddr, Finding>,
     /// IPv6 addresses that were said not to be answered for.
     unanswered: BTreeSet<IpAddr>,
@@ -98,11 +109,16 @@ impl Core {
             intake: Intake::new(&settings),
             peers: Peers::new(settings.node.clone(), settings.member_port),
             outage: Outage::default(),
+            unreachable: Unreachable::default(),
+            missed: Vec::new(),
             members: Members::EveryNode,
             eligible: false,
             ready: false,
             plan: NodePlan::default(),
             planned: false,
+            resumed: false,
+            saving: None,
+            saved: None,
             findings: BTreeMap::new(),
             unanswered: BTreeSet::new(),
             announcing: Announcing::new(settings.node.clone()),
@@ -173,11 +189,14 @@ impl Core {
         if let Some(effect) = self.effects.pop_front() {
             return Some(effect);
         }
-        self.attend_to_members(clock.now);
         if self.missing.is_empty() {
             self.pass(clock);
+        } else if self.resumed {
+            self.pass_resumed();
         }
+        self.attend_to_members(clock.now);
         self.tell_readiness();
+        self.tell_to_save(clock.now);
         if let Some(effect) = self.effects.pop_front() {
             return Some(effect);
         }
@@ -193,9 +212,17 @@ impl Core {
 
     /// When to call [`Core::handle_timeout`] at the latest.
     pub fn next_deadline(&self) -> Option<Time> {
-        let deadlines =
-            [self.peers.next_deadline(), self.outage.next_deadline(), self.statuses.next_deadline()];
-        deadlines.into_iter().chain([self.reporter.next_deadline()]).flatten().min()
+        [
+            self.peers.next_deadline(),
+            self.outage.next_deadline(),
+            self.unreachable.next_deadline(),
+            self.saving,
+            self.statuses.next_deadline(),
+            self.reporter.next_deadline(),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
     /// The plan in force: what this node could announce, and why not what it does not.
@@ -203,52 +230,14 @@ impl Core {
         &self.plan
     }
 
-    /// Takes over who this speaker is.
-    fn introduce(&mut self, clock: Clock, pod: OwnPod) {
-        self.settings.pod = Some(pod);
-        self.statuses = Statuses::new(self.settings.clone());
-        self.reporter = Reporter::new(identity(&self.settings));
-        self.peers.start(clock.now);
-    }
-
-    /// Has the speakers' Pods listed if the nodes hint at a change of them.
-    fn look_for_speakers(&mut self, now: Time, change: &Change<v1::Node>) {
-        let first = self.store.nodes.is_empty();
-        let own = &self.settings.node;
-        if !first && (self.store.is_news(change, own) || self.intake.relabels(change, own)) {
-            self.peers.look_again(now);
-        }
-    }
-
-    /// Says what has to do with members and does not wait for everything to be listed.
-    fn attend_to_members(&mut self, now: Time) {
-        if let Some(working) = self.outage.news(now) {
-            self.effects.push_back(Effect::Api { working });
-        }
-        if self.peers.ask(now) {
-            self.effects.push_back(Effect::ListPods);
-        }
-        // Whose node is dead is not to be waited for.
-        if !self.missing.contains(&Watched::Nodes)
-            && let Some(peers) = self.peers.news(&self.store.not_ready)
-        {
-            self.effects.push_back(Effect::Peers(peers));
-        }
-    }
-
-    fn tell_readiness(&mut self) {
-        let ready = self.missing.is_empty() && self.eligible && self.wire == WireState::Known;
-        if ready != self.ready {
-            self.ready = ready;
-            self.effects.push_back(Effect::Ready(ready));
-        }
-    }
-
     /// Decides what changed.
     fn pass(&mut self, clock: Clock) {
         self.take_configuration(clock);
+        self.tell_missed(clock);
+        self.end_resumption();
         if !self.planned || self.store.has_changes() {
             self.replan();
+            self.save_soon(clock.now);
         }
         let reviewed = std::mem::take(&mut self.review);
         for service in reviewed {
@@ -261,15 +250,34 @@ impl Core {
     }
 
     fn take_configuration(&mut self, clock: Clock) {
-        let Some(outcome) = self.intake.evaluate() else { return };
-        self.reporter.handle(clock, state::Input::Evaluated(self.intake.evaluation().into()));
-        if let Some((loaded, stale)) = outcome.metrics {
-            self.effects.push_back(Effect::Configuration { loaded, stale });
+        let evaluated = self.intake.evaluate();
+        let mut refusal = None;
+        if self.intake.is_pending() && self.members.any_metallb() {
+            // What is announced now decides, not what was announced before these changes.
+            if self.planned && self.store.has_changes() {
+                self.replan();
+            }
+            refusal = self.intake.refusal(&self.plan);
         }
-        self.effects.push_back(Effect::Reconciled { failed: false });
-        if outcome.in_force {
+        let settled = self.intake.settle(refusal);
+        if settled.in_force {
             self.store.decide_all();
         }
+        if evaluated || settled.told {
+            self.report(clock);
+            if let Some((loaded, stale)) = self.intake.metrics() {
+                self.effects.push_back(Effect::Configuration { loaded, stale });
+            }
+        }
+        if evaluated {
+            self.effects.push_back(Effect::Reconciled { failed: false });
+        }
+    }
+
+    /// Has the ConfigurationState show what is known now.
+    fn report(&mut self, clock: Clock) {
+        let outcome = state::Outcome { members: self.missed.clone(), ..self.intake.outcome() };
+        self.reporter.handle(clock, state::Input::Evaluated(outcome));
     }
 
     fn replan(&mut self) {
@@ -306,11 +314,7 @@ impl Core {
 
     fn hear(&mut self, now: Time, report: &Report) {
         if let Some(membership) = &report.membership {
-            self.eligible = membership.eligible;
-            self.members.clone_from(&membership.members);
-            if let Members::Known(members) = &self.members {
-                self.peers.members(now, members.keys().cloned().collect());
-            }
+            self.hear_of_members(now, membership);
         }
         if self.wire == WireState::Silent && report.complete {
             self.wire = WireState::First;
@@ -330,7 +334,8 @@ impl Core {
     }
 
     fn review(&mut self, service: &ServiceKey) {
-        let known = self.wire == WireState::First && self.statuses.says_ours(service);
+        // What a former process did was told by it.
+        let known = self.resumed || (self.wire == WireState::First && self.statuses.says_ours(service));
         let regarding = self.store.reference(service);
         let (plan, members) = (&self.plan, &self.members);
         let desired = self.announcing.review(plan, members, service, &regarding, known, &mut self.effects);

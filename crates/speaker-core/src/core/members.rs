@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The core and the other speakers: who they are, whether they are reached, and whether this one may take part.
+
+use ferrolb_announce::Members;
+use ferrolb_api::event::{Event, EventKind, ObjectRef};
+use ferrolb_api::{Change, Clock};
+use ferrolb_config::state::{OwnPod, Reporter};
+use ferrolb_net_types::Time;
+use k8s_openapi::api::core::v1;
+
+use super::{Core, Watched, WireState, identity};
+use crate::io::Effect;
+use crate::wire::Membership;
+
+impl Core {
+    /// Takes over who this speaker is.
+    pub(super) fn introduce(&mut self, clock: Clock, pod: OwnPod) {
+        self.settings.pod = Some(pod);
+        self.statuses.introduce(&self.settings);
+        self.reporter = Reporter::new(identity(&self.settings));
+        self.peers.start(clock.now);
+    }
+
+    /// Has the speakers' Pods listed if the nodes hint at a change of them.
+    pub(super) fn look_for_speakers(&mut self, now: Time, change: &Change<v1::Node>) {
+        let first = self.store.nodes.is_empty();
+        let own = &self.settings.node;
+        if !first && (self.store.is_news(change, own) || self.intake.relabels(change, own)) {
+            self.peers.look_again(now);
+        }
+    }
+
+    /// Says what has to do with members and does not wait for everything to be listed.
+    pub(super) fn attend_to_members(&mut self, now: Time) {
+        if let Some(working) = self.outage.news(now) {
+            self.effects.push_back(Effect::Api { working });
+        }
+        if self.peers.ask(now) {
+            self.effects.push_back(Effect::ListPods);
+        }
+        // Whose node is dead is not to be waited for.
+        if !self.missing.contains(&Watched::Nodes)
+            && let Some(peers) = self.peers.news(&self.store.not_ready)
+        {
+            self.effects.push_back(Effect::Peers(peers));
+            self.save_soon(now);
+        }
+    }
+
+    /// Takes note of who the members are.
+    pub(super) fn hear_of_members(&mut self, now: Time, membership: &Membership) {
+        self.eligible = membership.eligible;
+        self.members.clone_from(&membership.members);
+        self.unreachable.hear(&membership.troubles);
+        if let Members::Known(members) = &self.members {
+            self.peers.members(now, members.keys().cloned().collect());
+        }
+    }
+
+    pub(super) fn tell_readiness(&mut self) {
+        let ready = self.missing.is_empty() && self.eligible && self.wire == WireState::Known;
+        if ready != self.ready {
+            self.ready = ready;
+            self.effects.push_back(Effect::Ready(ready));
+        }
+    }
+
+    /// Tells users of speakers that cannot be reached.
+    pub(super) fn tell_missed(&mut self, clock: Clock) {
+        let Some(news) = self.unreachable.news(clock.now) else { return };
+        self.missed = news.lines;
+        self.report(clock);
+        let Some(pod) = &self.settings.pod else { return };
+        self.effects.extend(news.complaint.map(|message| {
+            Effect::Event(Event {
+                regarding: ObjectRef {
+                    api_version: "v1".to_owned(),
+                    kind: "Pod".to_owned(),
+                    namespace: self.settings.namespace.clone(),
+                    name: pod.name.clone(),
+                    uid: pod.uid.clone(),
+                    resource_version: String::new(),
+                },
+                kind: EventKind::Warning,
+                reason: "MembersUnreachable",
+                message,
+            })
+        }));
+    }
+}
