@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use ferrolb_net_types::{IfIndex, InterfaceName, Mac};
 use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::address::{AddressAttribute, AddressMessage};
+use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage};
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
 use netlink_packet_route::neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourMessage};
 
@@ -40,13 +40,16 @@ pub struct Interface {
     pub master: Option<IfIndex>,
     /// Its addresses with the lengths of their networks, in the kernel's order.
     pub addresses: Vec<(IpAddr, u8)>,
+    /// Those of its addresses that nothing may be sent from: still looked for on the segment, or found there (RFC 4862
+    /// section 5.4).
+    pub tentative: Vec<IpAddr>,
 }
 
 impl Interface {
-    /// The first IPv6 link-local address.
+    /// The first IPv6 link-local address that can be used.
     pub fn link_local(&self) -> Option<Ipv6Addr> {
         self.addresses.iter().find_map(|(address, _)| match address {
-            IpAddr::V6(v6) if v6.is_unicast_link_local() => Some(*v6),
+            IpAddr::V6(v6) if v6.is_unicast_link_local() && !self.tentative.contains(address) => Some(*v6),
             _ => None,
         })
     }
@@ -84,7 +87,10 @@ pub fn interfaces(netlink: &mut Netlink) -> Result<Vec<Interface>> {
     })?;
     let addresses = RouteNetlinkMessage::GetAddress(AddressMessage::default());
     let forget = |found: &mut BTreeMap<u32, Interface>| {
-        found.values_mut().for_each(|interface| interface.addresses.clear());
+        for interface in found.values_mut() {
+            interface.addresses.clear();
+            interface.tentative.clear();
+        }
     };
     netlink.dump(&addresses, &mut found, forget, |found, row| {
         if let RouteNetlinkMessage::NewAddress(message) = row
@@ -92,6 +98,9 @@ pub fn interfaces(netlink: &mut Netlink) -> Result<Vec<Interface>> {
             && let Some(address) = address(&message)
         {
             interface.addresses.push((address, message.header.prefix_len));
+            if is_tentative(&message) {
+                interface.tentative.push(address);
+            }
         }
     })?;
     Ok(found.into_values().collect())
@@ -138,6 +147,7 @@ fn interface(link: &LinkMessage) -> Option<Interface> {
         loopback: flags.contains(LinkFlags::Loopback),
         master,
         addresses: Vec::new(),
+        tentative: Vec::new(),
     })
 }
 
@@ -152,6 +162,14 @@ fn address(message: &AddressMessage) -> Option<IpAddr> {
         }
     }
     own
+}
+
+/// An address that failed the check stays tentative, with a flag more. One that may be used before the check is over
+/// (RFC 4429) is not.
+fn is_tentative(message: &AddressMessage) -> bool {
+    let flags = message.header.flags;
+    flags.intersects(AddressHeaderFlags::Tentative | AddressHeaderFlags::Dadfailed)
+        && !flags.contains(AddressHeaderFlags::Optimistic)
 }
 
 fn neighbour(message: &NeighbourMessage) -> Option<Neighbour> {

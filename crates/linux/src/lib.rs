@@ -9,6 +9,7 @@
 //!      └──── sysctl   container         a process as a container runtime would start it
 //!                     process           who a pid is, so that it is never taken for another
 //!   packet ── poll ── monitor           the speaker: frames in and out, waiting, interfaces that change
+//!      │      groups                    IPv6 multicast groups, so that switches pass on who asks
 //!      └──── probe                      who answers by ARP, and how fast
 //! ```
 #![allow(unsafe_code)] // Each block says why it is sound.
@@ -16,6 +17,7 @@
 pub mod container;
 mod error;
 mod filter;
+mod groups;
 pub mod inspect;
 pub mod link;
 pub mod memory;
@@ -29,6 +31,7 @@ pub mod process;
 pub mod sysctl;
 
 pub use error::{Error, Result};
+pub use groups::Groups;
 pub use monitor::LinkMonitor;
 pub use netlink::Netlink;
 pub use netns::Namespace;

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Packet sockets for ARP, one per interface.
+//! Packet sockets for ARP and for Neighbor Discovery, one of each per interface.
 //!
 //! They need CAP_NET_RAW and nothing else: no address on the interface, no other capability. A classic filter
 //! in the kernel drops what is not wanted before it costs anything, and is in place before the socket can
 //! receive. Plain receive calls are used on purpose: a ring with block timers delays a single frame by up to a
 //! millisecond.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::io;
 use std::mem;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
@@ -22,6 +23,10 @@ use crate::filter;
 #[derive(Debug)]
 pub struct PacketSocket {
     fd: OwnedFd,
+    index: IfIndex,
+    frames: Frames,
+    /// Whether it receives.
+    bound: Cell<bool>,
 }
 
 /// Which frames a socket gets.
@@ -29,8 +34,13 @@ pub struct PacketSocket {
 pub enum Frames {
     /// ARP requests that are for this host or for everybody.
     ArpRequests,
+    /// Neighbor Solicitations and Advertisements for this host or a group, about addresses yet to be named by
+    /// [`PacketSocket::narrow`]. Until then the socket costs nothing: other IPv6 packets do not pass it.
+    NeighborDiscovery,
     /// Every ARP frame that comes in or goes out, other sockets' included, each with the kernel's time stamp.
     ObservedArp,
+    /// As [`ObservedArp`](Self::ObservedArp), of Neighbor Solicitations and Advertisements.
+    ObservedNdp,
 }
 
 /// What is known of a received frame beside its bytes.
@@ -42,7 +52,7 @@ pub struct Received {
     pub vlan: Option<u16>,
     /// Whether the frame was on its way out.
     pub outgoing: bool,
-    /// When the kernel saw it, since 1970. Only with [`Frames::ObservedArp`].
+    /// When the kernel saw it, since 1970. Only with the observing kinds of [`Frames`].
     pub at: Option<Duration>,
 }
 
@@ -62,27 +72,26 @@ impl PacketSocket {
         // SAFETY: takes numbers only. Protocol 0 receives nothing until bind.
         let fd = check(unsafe { libc::socket(libc::AF_PACKET, kind, 0) })?;
         // SAFETY: the descriptor is new and nobody else's.
-        let socket = Self { fd: unsafe { OwnedFd::from_raw_fd(fd) } };
-        let protocol = match frames {
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let socket = Self { fd, index, frames, bound: Cell::new(false) };
+        match frames {
             Frames::ArpRequests => {
-                socket.filter(&filter::requests(None))?;
+                socket.filter(&filter::arp_requests(None::<std::iter::Empty<_>>, 0))?;
                 socket.switch_on(libc::SOL_PACKET, libc::PACKET_AUXDATA)?;
-                libc::ETH_P_ARP
+                socket.bind(libc::ETH_P_ARP)?;
             }
-            Frames::ObservedArp => {
-                socket.filter(&filter::EVERY_ARP)?;
+            Frames::NeighborDiscovery => {
+                socket.filter(&filter::neighbor_discovery(Some(std::iter::empty()), 0))?;
+                socket.switch_on(libc::SOL_PACKET, libc::PACKET_AUXDATA)?;
+                socket.bind(0)?; // sends, and receives nothing
+            }
+            Frames::ObservedArp | Frames::ObservedNdp => {
+                let arp = frames == Frames::ObservedArp;
+                socket.filter(if arp { &filter::EVERY_ARP } else { &filter::EVERY_NDP })?;
                 socket.switch_on(libc::SOL_SOCKET, libc::SO_TIMESTAMPNS)?;
-                libc::ETH_P_ALL // a socket of one protocol does not see what goes out
+                socket.bind(libc::ETH_P_ALL)?; // a socket of one protocol does not see what goes out
             }
-        };
-        // SAFETY: all-zero bytes are a valid sockaddr_ll.
-        let mut address: libc::sockaddr_ll = unsafe { mem::zeroed() };
-        address.sll_family = libc::AF_PACKET.cast_unsigned() as u16; // 17
-        address.sll_protocol = (protocol as u16).to_be(); // 0x0003 or 0x0806
-        address.sll_ifindex = index.0.cast_signed();
-        let length = size_of_val(&address) as u32; // 20
-        // SAFETY: pointer and length describe the structure above.
-        check(unsafe { libc::bind(socket.fd.as_raw_fd(), (&raw const address).cast(), length) })?;
+        }
         Ok(socket)
     }
 
@@ -121,13 +130,49 @@ impl PacketSocket {
         Ok(Some(received))
     }
 
-    /// From now on receives only requests for these addresses, so that nobody else's requests wake the thread.
+    /// From now on receives what is about any address.
     ///
     /// # Errors
     ///
-    /// ENOMEM.
-    pub fn narrow(&self, targets: &BTreeSet<Ipv4Addr>) -> io::Result<()> {
-        self.filter(&filter::requests(Some(targets)))
+    /// As [`narrow`](Self::narrow).
+    pub fn widen(&self) -> io::Result<()> {
+        match self.frames {
+            Frames::ArpRequests => self.filter(&filter::arp_requests(None::<std::iter::Empty<_>>, 0)),
+            Frames::NeighborDiscovery => {
+                self.filter(&filter::neighbor_discovery(None::<std::iter::Empty<_>>, 0))?;
+                self.listen()
+            }
+            Frames::ObservedArp | Frames::ObservedNdp => Ok(()),
+        }
+    }
+
+    /// From now on receives only what is about these addresses (those of the socket's family), so that nobody else's
+    /// requests wake the thread.
+    ///
+    /// # Errors
+    ///
+    /// ENOMEM; else as [`open`](Self::open).
+    pub fn narrow(&self, targets: &BTreeSet<IpAddr>) -> io::Result<()> {
+        let program = |most| match self.frames {
+            Frames::NeighborDiscovery => filter::neighbor_discovery(Some(targets.iter()), most),
+            _ => filter::arp_requests(Some(targets.iter()), most),
+        };
+        // A program that is too large for the socket's memory is made smaller, at the price of its precision.
+        let narrow = || {
+            let too_large = |error: &io::Error| error.raw_os_error() == Some(libc::ENOMEM);
+            let mut attempts = filter::SIZES.into_iter().map(|most| self.filter(&program(most)));
+            attempts
+                .find(|done| !done.as_ref().is_err_and(too_large))
+                .unwrap_or_else(|| Err(io::Error::from_raw_os_error(libc::ENOMEM)))
+        };
+        match self.frames {
+            Frames::ArpRequests => narrow(),
+            Frames::NeighborDiscovery => {
+                narrow()?;
+                if targets.iter().any(IpAddr::is_ipv6) { self.listen() } else { Ok(()) }
+            }
+            Frames::ObservedArp | Frames::ObservedNdp => Ok(()),
+        }
     }
 
     /// Sends a whole Ethernet frame.
@@ -139,6 +184,30 @@ impl PacketSocket {
         // SAFETY: pointer and length are those of the slice.
         let sent = unsafe { libc::send(self.fd.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
         if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// A socket for Neighbor Discovery receives from then on. It goes on once it does: to stop costs a wait for all
+    /// processors.
+    fn listen(&self) -> io::Result<()> {
+        if !self.bound.replace(true)
+            && let Err(error) = self.bind(libc::ETH_P_IPV6)
+        {
+            self.bound.set(false);
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// Binds to the interface; receives what has this Ethernet type from then on.
+    fn bind(&self, protocol: libc::c_int) -> io::Result<()> {
+        // SAFETY: all-zero bytes are a valid sockaddr_ll.
+        let mut address: libc::sockaddr_ll = unsafe { mem::zeroed() };
+        address.sll_family = libc::AF_PACKET.cast_unsigned() as u16; // 17
+        address.sll_protocol = (protocol as u16).to_be(); // 0, 0x0003, 0x0806 or 0x86dd
+        address.sll_ifindex = self.index.0.cast_signed();
+        let length = size_of_val(&address) as u32; // 20
+        // SAFETY: pointer and length describe the structure above.
+        check(unsafe { libc::bind(self.fd.as_raw_fd(), (&raw const address).cast(), length) }).map(drop)
     }
 
     fn filter(&self, program: &[libc::sock_filter]) -> io::Result<()> {

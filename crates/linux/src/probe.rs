@@ -16,14 +16,14 @@ use crate::netlink::Netlink;
 use crate::packet::{Frames, PacketSocket};
 use crate::poll::Poller;
 
-/// Hears every ARP frame of one interface, incoming and outgoing.
+/// Hears every ARP frame, or every one of Neighbor Discovery, of one interface, incoming and outgoing.
 #[derive(Debug)]
 pub struct Listener {
     socket: PacketSocket,
     poller: Poller,
 }
 
-/// An ARP frame that passed the interface.
+/// A frame that passed the interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Heard {
     /// When, by the kernel's clock, since 1970.
@@ -61,7 +61,20 @@ impl Listener {
     ///
     /// As [`PacketSocket::open`].
     pub fn open(index: IfIndex) -> Result<Self> {
-        let socket = PacketSocket::open(index, Frames::ObservedArp)?;
+        Self::open_for(index, Frames::ObservedArp)
+    }
+
+    /// Listens to Neighbor Solicitations and Advertisements on an interface of the calling thread's namespace.
+    ///
+    /// # Errors
+    ///
+    /// As [`PacketSocket::open`].
+    pub fn open_ndp(index: IfIndex) -> Result<Self> {
+        Self::open_for(index, Frames::ObservedNdp)
+    }
+
+    fn open_for(index: IfIndex, frames: Frames) -> Result<Self> {
+        let socket = PacketSocket::open(index, frames)?;
         let poller = Poller::new()?;
         poller.add(&socket, 0)?;
         Ok(Self { socket, poller })
@@ -87,7 +100,7 @@ impl Listener {
                     }
                     self.poller.wait(Some(end))?.for_each(drop);
                 }
-                Err(cause) => return Err(Error::new("listen to ARP", cause)),
+                Err(cause) => return Err(Error::new("listen to an interface", cause)),
             }
         }
     }

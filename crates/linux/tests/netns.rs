@@ -9,6 +9,8 @@
 mod containers;
 #[path = "netns/hosts.rs"]
 mod hosts;
+#[path = "netns/neighbors.rs"]
+mod neighbors;
 #[path = "netns/packets.rs"]
 mod packets;
 #[path = "netns/support.rs"]

@@ -28,6 +28,8 @@ pub struct Engine {
     /// Withdrawn addresses whose counters are still shown, by the time they go.
     fading: BTreeSet<(Time, IpAddr)>,
     output: VecDeque<Output>,
+    /// Whether an address was gained or lost.
+    announced_changed: bool,
 }
 
 /// A network interface that can answer by one protocol at least. The two do not depend on each other.
@@ -298,6 +300,11 @@ impl Engine {
         self.addresses.get(&address).and_then(Address::interfaces).is_some()
     }
 
+    /// Whether an address was gained or lost since this was asked last.
+    pub const fn take_announced_changed(&mut self) -> bool {
+        std::mem::replace(&mut self.announced_changed, false)
+    }
+
     /// The addresses the engine answers for and where, ascending, IPv4 first.
     pub fn announced(&self) -> impl Iterator<Item = (IpAddr, &Interfaces)> {
         self.addresses.iter().filter_map(|(address, entry)| Some((*address, entry.interfaces()?)))
@@ -370,6 +377,7 @@ impl Engine {
         if before.as_ref() == Some(interfaces) {
             return;
         }
+        self.announced_changed |= before.is_none();
         if before.is_none()
             && let Some(group) = self.groups.add(address)
         {
@@ -390,6 +398,7 @@ impl Engine {
         if entry.interfaces().is_none() {
             return;
         }
+        self.announced_changed = true;
         let until = now + COUNTERS_KEPT;
         entry.state = State::Withdrawn(until);
         self.fading.insert((until, address));

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Packet sockets, the monitor of interfaces, the prober.
 
-use std::net::Ipv4Addr;
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use ferrolb_linux::packet::Frames;
 use ferrolb_linux::probe::{Listener, Prober};
-use ferrolb_linux::{LinkMonitor, Namespace, Netlink, PacketSocket, Poller, inspect};
+use ferrolb_linux::{LinkMonitor, Namespace, Netlink, PacketSocket, Poller, inspect, sysctl};
 use ferrolb_net_types::Mac;
 
 use crate::support::{Bench, MAC_A, MAC_B, eventually, index, is_root};
@@ -153,6 +154,33 @@ fn only_requests_for_this_host_or_everybody_reach_the_socket() {
     assert_eq!(targets, [4, 6]);
 }
 
+/// The kernel takes every program, also one that gives a socket no more memory than kernels before 6.7 do.
+#[test]
+fn a_socket_can_be_narrowed_to_ten_thousand_addresses_wherever_they_are() {
+    if !is_root("a_socket_can_be_narrowed_to_ten_thousand_addresses_wherever_they_are") {
+        return;
+    }
+    let mut bench = Bench::new();
+    let (_a, b) = bench.pair(false);
+    let strewn =
+        |n: u32| [IpAddr::from(Ipv4Addr::from(n * 400_000)), Ipv6Addr::from(u128::from(n) << 40 | 7).into()];
+    let addresses: BTreeSet<IpAddr> = (0..10_000).flat_map(strewn).collect();
+    let index = index(&b);
+    let narrow = || {
+        for frames in [Frames::ArpRequests, Frames::NeighborDiscovery] {
+            let socket = b.run(|| PacketSocket::open(index, frames).unwrap()).unwrap();
+            for _ in 0..3 {
+                socket.narrow(&addresses).unwrap();
+            }
+        }
+    };
+    narrow();
+    // Where the setting belongs to the whole machine it is left alone.
+    if sysctl::write(&b, &[("core/optmem_max", "20480")]).is_ok() {
+        narrow();
+    }
+}
+
 #[test]
 fn a_narrowed_socket_gets_requests_for_its_addresses_only() {
     if !is_root("a_narrowed_socket_gets_requests_for_its_addresses_only") {
@@ -183,7 +211,7 @@ fn a_narrowed_socket_gets_requests_for_its_addresses_only() {
     let mut buffer = [0; 128];
     // The last one asked for always passes, so that waiting for it is enough.
     let mut heard = |targets: &[Ipv4Addr], asked: &[Ipv4Addr]| {
-        receiver.narrow(&targets.iter().copied().collect()).unwrap();
+        receiver.narrow(&targets.iter().map(|target| (*target).into()).collect()).unwrap();
         let mut seen = Vec::new();
         eventually("the last request", || {
             asked.iter().for_each(|target| ask(*target));

@@ -214,6 +214,11 @@ impl Wire {
         self.owned.iter().copied()
     }
 
+    /// Whether [`Wire::owned`] has changed since this was asked last.
+    pub const fn take_owned_changed(&mut self) -> bool {
+        self.engine.take_announced_changed()
+    }
+
     const fn ready(&self) -> bool {
         self.plan.is_some() && self.members.is_some() && self.interfaces.is_some()
     }

@@ -1,23 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The loop of the wire thread: wait, hand in, carry out.
 
-use std::collections::BTreeSet;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use ferrolb_announce::{Members, NodePlan};
-use ferrolb_l2::wire::Frame;
-use ferrolb_linux::{Error, LinkMonitor, Netlink, Poller, Waker};
-use ferrolb_net_types::{IfIndex, NodeName, Time};
+use ferrolb_l2::wire::{Frame, ndp};
+use ferrolb_linux::{Error, LinkMonitor, Netlink, PacketSocket, Poller, Waker};
+use ferrolb_net_types::{NodeName, Time};
 use ferrolb_speaker_core::wire::{Input, Output, Peer, Purpose, Report, Wire};
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 
 use super::Wishes;
-use super::ports::Ports;
+use super::ports::{self, Place, Ports, Protocol};
 use crate::Excluded;
 
 /// Everything the thread has.
@@ -36,10 +34,9 @@ pub(super) struct Thread {
     leaving: bool,
     /// Everything is handed over.
     stopped: bool,
-    /// The addresses whose requests the sockets let pass; `None` after the sockets changed.
-    narrowed: Option<BTreeSet<Ipv4Addr>>,
-    /// Whether what this node owns may have changed since.
-    reowned: bool,
+    filters: Filters,
+    /// What came in last.
+    buffer: Box<[u8; LONGEST]>,
     reports: mpsc::Sender<Report>,
     /// When to try a complete report, after one did not fit.
     resync: Option<Time>,
@@ -74,8 +71,8 @@ impl Thread {
             api_lost: false,
             leaving: false,
             stopped: false,
-            narrowed: None,
-            reowned: true,
+            filters: Filters::default(),
+            buffer: Box::new([0; LONGEST]),
             reports,
             resync: None,
             next_scan: Time::ZERO,
@@ -114,15 +111,15 @@ impl Thread {
         if self.wire.next_deadline().is_some_and(|at| at <= now) {
             self.wire.handle_timeout(now);
         }
-        if std::mem::take(&mut self.reowned) {
-            self.narrow();
-        }
+        self.narrow(now);
         self.carry_out(now);
+        let groups_due = self.ports.tend_groups().then_some(now);
 
         if self.stopped {
             return Ok(());
         }
-        let deadlines = [Some(self.next_scan), self.resync, self.wire.next_deadline()];
+        let deadlines =
+            [Some(self.next_scan), self.resync, self.wire.next_deadline(), self.filters.due, groups_due];
         let until = deadlines.into_iter().flatten().min().map(|at| self.start + at.since_start());
         let mut ready = [0; READY];
         let mut count = 0;
@@ -131,32 +128,32 @@ impl Thread {
             count += 1;
         }
         for token in ready.into_iter().take(count) {
-            match u32::try_from(token) {
-                Ok(index) => self.receive(IfIndex(index)),
-                Err(_) => self.hear()?, // only the monitor's token is larger
+            match ports::place(token) {
+                Some(place) => self.receive(place),
+                None => self.hear()?, // only the monitor's token is larger
             }
         }
         Ok(())
     }
 
-    /// Answers what came in on an interface, frame by frame, so that the first does not wait for the last.
-    fn receive(&mut self, index: IfIndex) {
-        let mut buffer = [0; 128];
+    /// Answers what came in on a socket, frame by frame, so that the first does not wait for the last.
+    fn receive(&mut self, place: Place) {
         for _ in 0..FRAMES_PER_TURN {
             // The port may have been closed by what came in on another.
-            let Some(socket) = self.ports.socket(index) else { return };
-            match socket.receive(&mut buffer) {
+            let Some(socket) = self.ports.socket(place) else { return };
+            match socket.receive(&mut self.buffer[..]) {
                 Ok(Some(received)) => {
                     let now = self.now();
-                    let bytes = buffer.get(..received.length).unwrap_or(&buffer);
-                    self.wire.handle(now, Input::Frame { interface: index, vlan: received.vlan, bytes });
+                    let bytes = self.buffer.get(..received.length).unwrap_or(&self.buffer[..]);
+                    let interface = place.0;
+                    self.wire.handle(now, Input::Frame { interface, vlan: received.vlan, bytes });
                     self.carry_out(now);
                 }
                 Ok(None) => return,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
                     let now = self.now();
-                    self.ports.fail(now, index, &error);
+                    self.ports.fail(now, place, &error);
                     self.tell_interfaces(now);
                     self.scan_at(now);
                     return;
@@ -169,16 +166,16 @@ impl Thread {
     fn carry_out(&mut self, now: Time) {
         while let Some(output) = self.wire.poll(now) {
             match output {
-                // No interface speaks NDP.
-                Output::Join { .. } | Output::Leave { .. } => {}
                 Output::Send { interface, address, purpose, frame } => {
-                    let socket = self.ports.socket(interface);
+                    let socket = self.ports.socket((interface, Protocol::of(address)));
                     if socket.is_none_or(|socket| socket.send(&frame).is_err()) {
                         self.wire.handle(now, Input::SendFailed { address, purpose });
                     } else if purpose == Purpose::Answer {
-                        log_answer(&frame);
+                        log_answer(self.ports.name(interface), &frame);
                     }
                 }
+                Output::Join { interface, group } => self.ports.want_group(interface, group, true),
+                Output::Leave { interface, group } => self.ports.want_group(interface, group, false),
                 Output::Report(report) => {
                     if let Err(TrySendError::Full(_)) = self.reports.try_send(report) {
                         self.resync = Some(now + RESYNC);
@@ -190,21 +187,39 @@ impl Thread {
         }
     }
 
-    /// Lets only requests for what this node owns wake this thread.
-    fn narrow(&mut self) {
-        let owned = self.wire.owned().filter_map(v4).collect();
-        if self.narrowed.as_ref() == Some(&owned) {
+    /// Lets only requests for what this node owns wake this thread. While that changes quickly, all requests pass: many
+    /// addresses make a long program.
+    fn narrow(&mut self, now: Time) {
+        self.filters.outdated |= self.wire.take_owned_changed();
+        if !self.filters.outdated {
             return;
         }
-        let failed = self.ports.sockets().find_map(|socket| socket.narrow(&owned).err());
-        if let Some(error) = failed {
-            // Its former filter may lack an address.
-            tracing::error!(op = "narrow", %error, "a socket keeps its former filter, trying again");
-            self.reowned = true;
-            self.scan_at(self.now());
+        if now < self.filters.not_before {
+            self.filters.due = Some(self.filters.not_before);
+            if !std::mem::replace(&mut self.filters.wide, true) {
+                self.filter(now, PacketSocket::widen);
+            }
             return;
         }
-        self.narrowed = Some(owned);
+        let begin = self.now();
+        let owned = self.wire.owned().collect();
+        self.filters = Filters::default();
+        self.filter(now, |socket| socket.narrow(&owned));
+        let end = self.now();
+        self.filters.not_before = end + end.since(begin) * NARROWING_SHARE;
+    }
+
+    /// Gives every socket another filter. One that refuses it may lack an address, so it is opened anew.
+    fn filter(&mut self, now: Time, change: impl Fn(&PacketSocket) -> io::Result<()>) {
+        let refused = |(place, socket)| change(socket).err().map(|error| (place, error));
+        let failed: Vec<_> = self.ports.sockets().filter_map(refused).collect();
+        for (place, error) in &failed {
+            self.ports.fail(now, *place, error);
+        }
+        if !failed.is_empty() {
+            self.tell_interfaces(now);
+            self.scan_at(now);
+        }
     }
 
     fn take_wishes(&mut self, now: Time) {
@@ -213,7 +228,6 @@ impl Thread {
             && !self.plan.as_ref().is_some_and(|known| Arc::ptr_eq(known, plan))
         {
             self.plan = Some(plan.clone());
-            self.reowned = true;
             self.wire.handle(now, Input::Plan(plan.clone()));
         }
         let members = self.wishes.members.load();
@@ -221,7 +235,6 @@ impl Thread {
             && !self.members.as_ref().is_some_and(|known| Arc::ptr_eq(known, members))
         {
             self.members = Some(members.clone());
-            self.reowned = true;
             self.wire.handle(now, Input::Members(Members::clone(members)));
         }
         let peers = self.wishes.peers.load();
@@ -229,12 +242,10 @@ impl Thread {
             && !self.peers.as_ref().is_some_and(|known| Arc::ptr_eq(known, peers))
         {
             self.peers = Some(peers.clone());
-            self.reowned = true;
             self.wire.handle(now, Input::Peers(peers));
         }
         let lost = self.wishes.api_lost.load(Ordering::Acquire);
         if lost != std::mem::replace(&mut self.api_lost, lost) {
-            self.reowned = true;
             self.wire.handle(now, Input::Api { working: !lost });
         }
         if !self.leaving && self.wishes.leave.load(Ordering::Acquire) {
@@ -271,9 +282,9 @@ impl Thread {
 
     fn tell_interfaces(&mut self, now: Time) {
         self.told = true;
-        // New sockets let everything pass.
-        self.narrowed = None;
-        self.reowned = true;
+        // New sockets have filters of their own.
+        self.filters.outdated = true;
+        self.filters.not_before = now;
         self.wire.handle(now, Input::Interfaces(&self.ports.interfaces()));
     }
 
@@ -282,30 +293,53 @@ impl Thread {
     }
 }
 
-const fn v4(address: IpAddr) -> Option<Ipv4Addr> {
-    match address {
-        IpAddr::V4(address) => Some(address),
-        IpAddr::V6(_) => None,
-    }
+/// What the sockets let pass.
+#[derive(Debug, Default)]
+struct Filters {
+    /// What this node owns has changed since, or the sockets have.
+    outdated: bool,
+    /// They let requests for every address pass.
+    wide: bool,
+    /// When they may be narrowed again.
+    not_before: Time,
+    /// When they are to be narrowed.
+    due: Option<Time>,
 }
 
 /// The line that MetalLB's users look for at log level debug.
-fn log_answer(frame: &[u8]) {
-    if tracing::enabled!(tracing::Level::DEBUG)
-        && let Ok(Frame { packet, .. }) = Frame::parse(frame)
-    {
+fn log_answer(interface: &str, frame: &[u8]) {
+    if !tracing::enabled!(tracing::Level::DEBUG) {
+        return;
+    }
+    if let Ok(Frame { packet, .. }) = Frame::parse(frame) {
         tracing::debug!(
+            interface,
             ip = %packet.sender_ip,
             senderIP = %packet.target_ip,
             senderMAC = %packet.target_mac,
             responseMAC = %packet.sender_mac,
             "got ARP request for service IP, sending response"
         );
+    } else if let Ok(ndp::Frame { destination, source, packet }) = ndp::Frame::parse(frame) {
+        tracing::debug!(
+            interface,
+            ip = %packet.message.target(),
+            senderIP = %packet.destination,
+            senderLLAddr = %destination,
+            responseMAC = %source,
+            "got NDP request for service IP, sending response"
+        );
     }
 }
 
-/// The monitor's token; sockets have their interface's index, which is smaller.
-const MONITOR: u64 = 1 << 32;
+/// The monitor's token; those of packet sockets are smaller.
+const MONITOR: u64 = 1 << 33;
+
+/// Room for one frame: an Ethernet frame of the usual size.
+const LONGEST: usize = 2048;
+
+/// After narrowing the filters so many times as long is no time for it.
+const NARROWING_SHARE: u32 = 20;
 
 /// Sockets that are served in one turn; the others' turn is next.
 const READY: usize = 64;
