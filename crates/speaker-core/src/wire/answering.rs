@@ -1,51 +1,135 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Makes the layer-2 engine agree with the plan and the members: what this node leads, it answers for.
+//!
+//! What another node leads from now on is handed over, not dropped: this node answers, but announces no more, until it
+//! sees the other's gratuitous frame, so that no request goes unanswered in between. Whoever never announces, because it
+//! believes to have led all along, is given half a second.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
-use ferrolb_announce::{AddressPlan, NodePlan, owner};
-use ferrolb_net_types::Time;
+use ferrolb_announce::{AddressPlan, Members, NodePlan, owner};
+use ferrolb_net_types::{NodeName, Time};
 
 use super::Wire;
+
+/// How an address is given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Manner {
+    /// The new owner, if there is one, does not answer yet.
+    HandOver,
+    /// Both have answered, or nobody may: silence at once.
+    AtOnce,
+}
 
 impl Wire {
     /// Takes a new plan; only what it changes is decided anew.
     pub(super) fn set_plan(&mut self, now: Time, new: Arc<NodePlan>) {
         let former = self.plan.replace(new.clone());
         match former.filter(|_| self.ready()) {
-            Some(former) => differing(&former, &new).iter().for_each(|ip| self.decide(now, *ip)),
-            None => self.decide_all(now),
+            Some(former) => {
+                differing(&former, &new).iter().for_each(|ip| self.decide(now, *ip, Manner::HandOver));
+            }
+            None => self.decide_all(now, Manner::HandOver),
+        }
+    }
+
+    /// From now on these speakers live.
+    pub(super) fn set_members(&mut self, now: Time, members: Members, manner: Manner) {
+        if self.members.as_ref() != Some(&members) {
+            self.members = Some(members);
+            self.decide_all(now, manner);
         }
     }
 
     /// Decides about every address, once everything is known that decides.
-    pub(super) fn decide_all(&mut self, now: Time) {
+    pub(super) fn decide_all(&mut self, now: Time, manner: Manner) {
         let Some(plan) = self.plan.clone().filter(|_| self.ready()) else { return };
         let all: BTreeSet<_> = plan.addresses.keys().chain(&self.owned).copied().collect();
-        all.into_iter().for_each(|ip| self.decide(now, ip));
+        all.into_iter().for_each(|ip| self.decide(now, ip, manner));
+    }
+
+    /// Gives up whatever somebody else can have; what nobody can is answered for to the end.
+    pub(super) fn hand_everything_over(&mut self, now: Time) {
+        let (Some(plan), Some(members)) = (self.plan.clone(), self.members.clone()) else { return };
+        let others = without(&members, &self.node);
+        for ip in self.owned.clone() {
+            let heir = plan.addresses.get(&ip).and_then(|address| owner(address, &others));
+            if heir.is_some() {
+                self.hand_over(now, ip);
+            }
+        }
+    }
+
+    /// Somebody else has announced an address of this node. That decides nothing: it only ends the answering for what
+    /// was given up, now or soon.
+    pub(super) fn claimed(&mut self, now: Time, ip: IpAddr) {
+        if self.handing.contains_key(&ip) {
+            self.give_up(now, ip);
+        } else if self.owned.contains(&ip) {
+            self.claims.insert(ip, now);
+        }
+    }
+
+    /// Gives up what nobody has announced in time.
+    pub(super) fn end_handing(&mut self, now: Time) {
+        let over: Vec<IpAddr> =
+            self.handing.iter().filter(|(_, until)| **until <= now).map(|(ip, _)| *ip).collect();
+        over.into_iter().for_each(|ip| self.give_up(now, ip));
     }
 
     /// Makes the engine agree with the plan and the members about one address.
-    fn decide(&mut self, now: Time, ip: IpAddr) {
+    fn decide(&mut self, now: Time, ip: IpAddr, manner: Manner) {
+        if self.stopping.is_some() {
+            return;
+        }
         let (Some(plan), Some(members)) = (&self.plan, &self.members) else { return };
-        let ours = plan
-            .addresses
-            .get(&ip)
-            .filter(|address| owner(address, members).is_some_and(|owner| *owner == self.node));
-        match ours {
+        let address = plan.addresses.get(&ip);
+        let owner = address.and_then(|address| owner(address, members));
+        match address.filter(|_| owner == Some(&self.node)) {
             Some(address) => {
                 let interfaces = &address.interfaces;
                 self.engine.handle(now, ferrolb_l2::Input::Announce { address: ip, interfaces });
+                self.handing.remove(&ip);
                 self.owned.insert(ip);
+                self.report.addresses.insert(ip);
             }
-            None if self.owned.remove(&ip) => {
-                self.engine.handle(now, ferrolb_l2::Input::Withdraw { address: ip });
-            }
-            None => return,
+            None if !self.owned.contains(&ip) => {}
+            None if owner.is_some() && manner == Manner::HandOver => self.hand_over(now, ip),
+            None => self.give_up(now, ip),
         }
-        self.report.addresses.insert(ip);
+    }
+
+    /// Answers until somebody else announces the address, unless that has just happened.
+    fn hand_over(&mut self, now: Time, ip: IpAddr) {
+        if self.claims.get(&ip).is_some_and(|seen| now.since(*seen) < JUST_NOW) {
+            self.give_up(now, ip);
+        } else {
+            self.handing.entry(ip).or_insert(now + HANDING);
+        }
+    }
+
+    fn give_up(&mut self, now: Time, ip: IpAddr) {
+        self.handing.remove(&ip);
+        self.claims.remove(&ip);
+        if self.owned.remove(&ip) {
+            self.engine.handle(now, ferrolb_l2::Input::Withdraw { address: ip });
+            self.report.addresses.insert(ip);
+        }
+    }
+}
+
+fn without(members: &Members, node: &NodeName) -> Members {
+    match members {
+        // Nobody knows who lives, so nobody can be counted on.
+        Members::EveryNode => Members::Known(BTreeMap::new()),
+        Members::Known(known) => {
+            let mut others = known.clone();
+            others.remove(node);
+            Members::Known(others)
+        }
     }
 }
 
@@ -58,3 +142,9 @@ fn differing(former: &NodePlan, new: &NodePlan) -> BTreeSet<IpAddr> {
     let added = new.addresses.keys().filter(|ip| !former.addresses.contains_key(*ip));
     changed.chain(added).copied().collect()
 }
+
+/// How long an address that was given up is answered for if nobody announces it.
+const HANDING: Duration = Duration::from_millis(500);
+
+/// How long ago the new owner, who may have learnt of a change first, may have announced an address.
+const JUST_NOW: Duration = Duration::from_secs(3);

@@ -17,15 +17,18 @@ mod report;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use ferrolb_announce::{Members, NodePlan};
 use ferrolb_l2::Engine;
 pub use ferrolb_l2::{Counters, Interface, Purpose};
 use ferrolb_net_types::{IfIndex, NodeName, Time};
 
+use answering::Manner;
+use membership::Answering;
 pub use membership::{Cause, Gossip, Membership, Peer, Trouble};
 use report::Pending;
 pub use report::Report;
@@ -43,7 +46,15 @@ pub struct Wire {
     members: Option<Members>,
     interfaces: Option<Vec<Interface>>,
     owned: BTreeSet<IpAddr>,
+    /// Addresses of `owned` that others lead, until when they are answered for.
+    handing: BTreeMap<IpAddr, Time>,
+    /// Addresses of `owned` that somebody else has announced, and when.
+    claims: BTreeMap<IpAddr, Time>,
+    /// Until when stopping may take.
+    stopping: Option<Time>,
     stopped: bool,
+    /// When this was last called.
+    last: Time,
     report: Pending,
 }
 
@@ -52,8 +63,6 @@ pub struct Wire {
 pub enum Input<'a> {
     /// A plan of the control side, for this node.
     Plan(Arc<NodePlan>),
-    /// Whose speakers live.
-    Members(Members),
     /// The speakers that should be members: all others whose Pods run. Replaces the last such list. Without a
     /// member list it changes nothing.
     Peers(&'a [Peer]),
@@ -136,13 +145,18 @@ impl Wire {
             members,
             interfaces: None,
             owned: BTreeSet::new(),
+            handing: BTreeMap::new(),
+            claims: BTreeMap::new(),
+            stopping: None,
             stopped: false,
+            last: Time::ZERO,
             report: Pending::all(),
         }
     }
 
     /// Takes one input.
     pub fn handle(&mut self, now: Time, input: Input<'_>) {
+        self.look_at_the_clock(now);
         match input {
             Input::Frame { interface, vlan, bytes } => {
                 self.engine.handle(now, ferrolb_l2::Input::Frame { interface, vlan, bytes });
@@ -150,12 +164,8 @@ impl Wire {
             Input::Gossip(input) => self.tell_gossip(now, |gossip| gossip.handle(now, input)),
             Input::Peers(peers) => self.tell_gossip(now, |gossip| gossip.set_peers(now, peers)),
             Input::Api { working } => self.tell_gossip(now, |gossip| gossip.set_api(now, working)),
-            Input::Stop => {
-                self.tell_gossip(now, |gossip| gossip.stop(now));
-                self.stopped = true;
-            }
+            Input::Stop => self.stop(now),
             Input::Plan(plan) => self.set_plan(now, plan),
-            Input::Members(members) => self.set_members(now, members),
             Input::Interfaces(interfaces) => {
                 if self.interfaces.as_deref() != Some(interfaces) {
                     let first = self.interfaces.replace(interfaces.to_vec()).is_none();
@@ -163,7 +173,7 @@ impl Wire {
                     self.report.interfaces = true;
                     self.report.addresses.extend(&self.owned);
                     if first {
-                        self.decide_all(now);
+                        self.decide_all(now, Manner::HandOver);
                     }
                 }
             }
@@ -176,7 +186,9 @@ impl Wire {
 
     /// Does what is due. It may be due again at once, so that frames are answered in between.
     pub fn handle_timeout(&mut self, now: Time) {
+        self.look_at_the_clock(now);
         self.tell_gossip(now, |gossip| gossip.handle_timeout(now));
+        self.end_handing(now);
         self.engine.handle_timeout(now);
         self.look_at_counters(now);
     }
@@ -187,11 +199,20 @@ impl Wire {
             return Some(match output {
                 ferrolb_l2::Output::Send { interface, address, purpose, frame } => {
                     self.report.counted(now);
+                    let leads = self.owned.contains(&address) && !self.handing.contains_key(&address);
+                    if purpose == Purpose::Gratuitous && !leads {
+                        // Rounds that were begun before; from now on announcing is another's.
+                        self.engine.handle(now, ferrolb_l2::Input::SendFailed { address, purpose });
+                        continue;
+                    }
                     Output::Send { interface, address, purpose, frame }
                 }
                 ferrolb_l2::Output::Join { interface, group } => Output::Join { interface, group },
                 ferrolb_l2::Output::Leave { interface, group } => Output::Leave { interface, group },
-                ferrolb_l2::Output::Claimed { .. } => continue,
+                ferrolb_l2::Output::Claimed { address, .. } => {
+                    self.claimed(now, address);
+                    continue;
+                }
             });
         }
         if let Some(output) = self.gossip.as_mut().and_then(membership::Machine::poll) {
@@ -200,16 +221,23 @@ impl Wire {
         if let Some(report) = self.take_report() {
             return Some(Output::Report(report));
         }
-        std::mem::take(&mut self.stopped).then_some(Output::Stopped)
+        let stopped = self.is_stopped(now) && !self.stopped;
+        self.stopped |= stopped;
+        stopped.then_some(Output::Stopped)
     }
 
     /// When to call [`Wire::handle_timeout`] at the latest.
     pub fn next_deadline(&self) -> Option<Time> {
         let gossip = self.gossip.as_ref().and_then(membership::Machine::next_deadline);
-        self.engine.next_deadline().into_iter().chain(gossip).chain(self.report.deadline()).min()
+        let stopping = self.stopping.filter(|_| !self.stopped);
+        [self.engine.next_deadline(), gossip, self.report.deadline(), stopping]
+            .into_iter()
+            .flatten()
+            .chain(self.handing.values().copied())
+            .min()
     }
 
-    /// The addresses that this node owns now, ascending, IPv4 first.
+    /// The addresses that this node answers for now, ascending.
     pub fn owned(&self) -> impl Iterator<Item = IpAddr> {
         self.owned.iter().copied()
     }
@@ -223,24 +251,49 @@ impl Wire {
         self.plan.is_some() && self.members.is_some() && self.interfaces.is_some()
     }
 
-    fn set_members(&mut self, now: Time, members: Members) {
-        if self.members.as_ref() != Some(&members) {
-            self.members = Some(members);
-            self.report.membership = true;
-            self.decide_all(now);
-        }
-    }
-
     /// Lets the member list do something, and takes over who is a member then.
     fn tell_gossip(&mut self, now: Time, tell: impl FnOnce(&mut membership::Machine)) {
         let Some(gossip) = &mut self.gossip else { return };
         tell(gossip);
-        if let Some(membership) = gossip.take_news() {
-            self.report.membership = true;
-            if membership.eligible {
-                self.set_members(now, membership.members);
+        let Some(news) = gossip.take_news() else { return };
+        self.report.membership = true;
+        let manner = if news.reunited { Manner::AtOnce } else { Manner::HandOver };
+        match news.answering {
+            Answering::NotYet => {}
+            Answering::Nobody => {
+                self.set_members(now, Members::Known(BTreeMap::new()), Manner::AtOnce);
             }
+            Answering::Among(members) => self.set_members(now, members, manner),
         }
+    }
+
+    /// Whether this call comes so late that the process must have been suspended or stopped: then others may long have
+    /// taken over, and what is about to be read is old.
+    fn look_at_the_clock(&mut self, now: Time) {
+        let last = std::mem::replace(&mut self.last, now);
+        let Some(detection) = self.gossip.as_ref().map(membership::Machine::detection) else { return };
+        if now.since(last) > detection && self.next_deadline().is_some_and(|due| now.since(due) > detection) {
+            tracing::warn!(
+                op = "wire",
+                seconds = now.since(last).as_secs(),
+                "the process did not run for a while: asking the others before answering again"
+            );
+            self.tell_gossip(now, |gossip| gossip.woken(now));
+        }
+    }
+
+    fn stop(&mut self, now: Time) {
+        if self.stopping.is_some() {
+            return;
+        }
+        self.hand_everything_over(now);
+        self.stopping = Some(now + STOPPING);
+        self.tell_gossip(now, |gossip| gossip.stop(now));
+    }
+
+    fn is_stopped(&self, now: Time) -> bool {
+        let left = self.gossip.as_ref().is_none_or(membership::Machine::has_left);
+        self.stopping.is_some_and(|until| until <= now || (left && self.handing.is_empty()))
     }
 
     fn membership(&self) -> Membership {
@@ -254,3 +307,6 @@ impl Wire {
         }
     }
 }
+
+/// How long stopping may take: handing over, and telling the others.
+const STOPPING: Duration = Duration::from_millis(600);

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 
 use ferrolb_announce::{Endpoint, Inputs, Service, Settings, Standing, plan};
 use ferrolb_config::{Config, L2Advertisement, Pool};
+use ferrolb_l2::wire::{Frame, Operation, Packet};
 use ferrolb_net_types::{InterfaceName, Interfaces, Mac, PoolName, ServiceKey};
 
 use super::*;
@@ -77,7 +78,7 @@ fn ens18() -> Interface {
 fn running(plan: Arc<NodePlan>) -> Wire {
     let mut wire = Wire::new(NODE.into(), None);
     wire.handle(NOW, Input::Plan(plan));
-    wire.handle(NOW, Input::Members(alone()));
+    wire.set_members(NOW, alone(), Manner::HandOver);
     wire.handle(NOW, Input::Interfaces(&[ens18()]));
     wire
 }
@@ -131,20 +132,97 @@ fn nothing_happens_until_plan_and_interfaces_are_known() {
     }
 }
 
+/// The rival's announcement of .200.
+fn claim() -> [u8; 60] {
+    let (mac, ip) = (Mac([2, 0, 0, 0, 0, 9]), [192, 168, 10, 200].into());
+    let packet = Packet {
+        operation: Operation::Request,
+        sender_mac: mac,
+        sender_ip: ip,
+        target_mac: Mac([0; 6]),
+        target_ip: ip,
+    };
+    Frame { destination: Mac::BROADCAST, source: mac, packet }.emit()
+}
+
+fn hear(wire: &mut Wire, now: Time, bytes: &[u8]) {
+    wire.handle(now, Input::Frame { interface: IfIndex(2), vlan: None, bytes });
+}
+
 #[test]
 fn a_member_that_comes_takes_its_addresses_and_one_that_goes_leaves_them() {
     let mut wire = running(plan_for(&[200], Interfaces::All));
     drain(&mut wire, NOW);
-    wire.handle(NOW, Input::Members(both()));
-    let (frames, reports) = drain(&mut wire, Time::millis(1));
+    wire.set_members(Time::millis(1), both(), Manner::HandOver);
+    assert_eq!(drain(&mut wire, Time::millis(1)), (vec![], vec![]), "it answers until the other one does");
+    assert_eq!(wire.owned().collect::<Vec<_>>(), [ip(200)]);
+    hear(&mut wire, Time::millis(2), &claim());
+    let (frames, reports) = drain(&mut wire, Time::millis(2));
     assert_eq!(frames, Vec::<IpAddr>::new(), "nothing is said on a loss");
     assert_eq!(reports, [Report { owned: [(ip(200), None)].into(), ..Report::default() }]);
     assert_eq!(wire.owned().count(), 0);
 
-    wire.handle(NOW, Input::Members(alone()));
-    let (frames, reports) = drain(&mut wire, Time::millis(2));
+    wire.set_members(Time::millis(3), alone(), Manner::HandOver);
+    let (frames, reports) = drain(&mut wire, Time::millis(3));
     assert_eq!(frames.len(), 2);
     assert_eq!(reports[0].owned, [(ip(200), Some(on(&["ens18"])))].into());
+}
+
+#[test]
+fn an_address_is_given_up_when_the_other_announces_it_or_has_just_done_so_or_after_half_a_second() {
+    for (about, claimed, manner, until) in [
+        ("nobody announces it", None, Manner::HandOver, 1500),
+        ("the other announces it", Some(1100), Manner::HandOver, 1100),
+        ("the other knew first", Some(900), Manner::HandOver, 1000),
+        ("the other has answered all along", None, Manner::AtOnce, 1000),
+    ] {
+        let mut wire = running(plan_for(&[200], Interfaces::All));
+        drain(&mut wire, NOW);
+        let mut ended = None;
+        for millis in 800..2000 {
+            let now = Time::millis(millis);
+            if claimed == Some(millis) {
+                hear(&mut wire, now, &claim());
+            }
+            if millis == 1000 {
+                wire.set_members(now, both(), manner);
+            }
+            let (frames, _) = drain(&mut wire, now);
+            // Its own burst, which would be due again after 1.1 s, ends with the election.
+            assert!(frames.is_empty() || millis < 1000, "{about}: {millis}");
+            if wire.owned().count() == 0 {
+                ended.get_or_insert(millis);
+            }
+        }
+        assert_eq!(ended, Some(until), "{about}");
+    }
+}
+
+#[test]
+fn an_address_that_comes_back_while_it_is_handed_over_was_never_away() {
+    let mut wire = running(plan_for(&[200], Interfaces::All));
+    while let Some(time) = wire.next_deadline() {
+        drain(&mut wire, time);
+    }
+    let (lost, back) = (Time::millis(60_000), Time::millis(60_200));
+    wire.set_members(lost, both(), Manner::HandOver);
+    wire.set_members(back, alone(), Manner::HandOver);
+    assert_eq!(drain(&mut wire, Time::millis(70_000)), (vec![], vec![]));
+    assert_eq!(wire.owned().collect::<Vec<_>>(), [ip(200)]);
+}
+
+#[test]
+fn without_a_member_list_it_is_eligible_and_stops_at_once() {
+    let mut wire = Wire::new(NODE.into(), None);
+    let Some(Output::Report(report)) = wire.poll(NOW) else { panic!("no report") };
+    let membership = report.membership.unwrap();
+    assert!(membership.eligible && !report.complete);
+    assert_eq!(membership.members, Members::EveryNode);
+    wire.handle(NOW, Input::Peers(&[]));
+    wire.handle(NOW, Input::Api { working: false });
+    assert_eq!((wire.poll(NOW), wire.next_deadline()), (None, None));
+    wire.handle(NOW, Input::Stop);
+    assert_eq!((wire.poll(NOW), wire.poll(NOW)), (Some(Output::Stopped), None));
 }
 
 #[test]
@@ -225,7 +303,7 @@ fn ipv6_addresses_are_answered_for_as_ipv4_addresses_are() {
     let ens19 = Interface { index: IfIndex(3), name: "ens19".into(), ..ens18() };
     let mut wire = Wire::new(NODE.into(), None);
     wire.handle(NOW, Input::Plan(plan_of([ip(201), v6], Interfaces::All)));
-    wire.handle(NOW, Input::Members(alone()));
+    wire.set_members(NOW, alone(), Manner::HandOver);
     wire.handle(NOW, Input::Interfaces(&[speaks.clone(), ens19]));
     assert_eq!(wire.poll(NOW), Some(Output::Join { interface: speaks.index, group }));
     let (frames, reports) = drain(&mut wire, NOW);

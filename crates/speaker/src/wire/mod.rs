@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use arc_swap::ArcSwapOption;
-use ferrolb_announce::{Members, NodePlan};
+use ferrolb_announce::NodePlan;
 use ferrolb_linux::Waker;
 use ferrolb_net_types::NodeName;
 use ferrolb_speaker_core::wire::{Peer, Report};
@@ -43,7 +43,6 @@ pub struct Handle {
 #[derive(Debug, Default)]
 struct Wishes {
     plan: ArcSwapOption<NodePlan>,
-    members: ArcSwapOption<Members>,
     peers: ArcSwapOption<Vec<Peer>>,
     api_lost: AtomicBool,
     /// End in order: hand over, leave, then end.
@@ -76,12 +75,6 @@ impl Handle {
     /// From now on this plan holds.
     pub fn set_plan(&self, plan: Arc<NodePlan>) {
         self.wishes.plan.store(Some(plan));
-        self.waker.wake();
-    }
-
-    /// From now on these speakers live.
-    pub fn set_members(&self, members: Members) {
-        self.wishes.members.store(Some(Arc::new(members)));
         self.waker.wake();
     }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use ferrolb_announce::{AddressPlan, Members, NodePlan, Standing};
+use ferrolb_announce::{AddressPlan, NodePlan};
 use ferrolb_l2::wire::{Frame, Operation};
 use ferrolb_linux::link::{VethEnd, create_veth};
 use ferrolb_linux::probe::{Listener, Prober};
@@ -40,7 +40,6 @@ fn it_answers_and_announces_what_the_plan_gives_this_node_and_stops_with_it() {
     let mut node = bench.node();
     let mut prober = bench.prober("ens18");
     let mut listener = bench.listener("ens18");
-    node.handle.set_members(Members::EveryNode);
     node.handle.set_plan(plan(&[(VIP, "node", Interfaces::All)]));
     node.until("it owns the address", |seen| seen.owned.get(&VIP.into()) == Some(&names(&["ens18"])));
 
@@ -60,9 +59,8 @@ fn it_answers_and_announces_what_the_plan_gives_this_node_and_stops_with_it() {
     node.handle.set_plan(plan(&[(VIP, "other", Interfaces::All)]));
     node.until("it no longer owns the address", |seen| seen.owned.is_empty());
     assert_eq!(prober.answers(VIP, SHORT).unwrap(), []);
-    // That node is gone: back.
-    node.handle.set_plan(plan(&[(VIP, "other,node", Interfaces::All)]));
-    node.handle.set_members(Members::from_iter([("node", Standing::Ours)]));
+    // Back.
+    node.handle.set_plan(plan(&[(VIP, "node", Interfaces::All)]));
     node.until("it owns the address again", |seen| seen.owned.contains_key(&VIP.into()));
     assert_eq!(prober.ask(VIP, LONG).unwrap().unwrap().mac, NODE_MAC);
     // An interface that the advertisement does not name: owned, not answered.
@@ -83,7 +81,6 @@ fn requests_for_what_the_node_does_not_own_wake_nobody() {
     let Some(bench) = Bench::new("requests_for_what_the_node_does_not_own_wake_nobody") else { return };
     let mut node = bench.node();
     let mut prober = bench.prober("ens18");
-    node.handle.set_members(Members::EveryNode);
     node.handle.set_plan(plan(&[(VIP, "node", Interfaces::All)]));
     node.until("it owns the address", |seen| seen.owned.contains_key(&VIP.into()));
     assert_eq!(prober.ask(VIP, LONG).unwrap().unwrap().mac, NODE_MAC);
@@ -121,7 +118,6 @@ fn interfaces_that_change_come_or_go_are_noticed_at_once() {
     let mut node = bench.node();
     let mut prober = bench.prober("ens18");
     let mut listener = bench.listener("ens18");
-    node.handle.set_members(Members::EveryNode);
     node.handle.set_plan(plan(&[(VIP, "node", Interfaces::All)]));
     node.until("it answers on ens18", |seen| seen.owned.get(&VIP.into()) == Some(&names(&["ens18"])));
     let begin = Instant::now();
@@ -165,7 +161,6 @@ fn an_excluded_interface_is_left_alone() {
     let Some(bench) = Bench::new("an_excluded_interface_is_left_alone") else { return };
     bench.cable("veth7", Mac([2, 0, 0, 0, 0, 0x51]), Mac([2, 0, 0, 0, 0, 0x22]));
     let mut node = bench.node();
-    node.handle.set_members(Members::EveryNode);
     node.handle.set_plan(plan(&[(VIP, "node", Interfaces::All)]));
     node.until("it answers", |seen| seen.owned.get(&VIP.into()) == Some(&names(&["ens18"])));
     assert_eq!(node.seen.interfaces, names(&["ens18"]));
@@ -177,7 +172,6 @@ fn a_control_side_that_does_not_listen_delays_no_answer_and_gets_everything_late
     let Some(bench) = Bench::new("a_control_side_that_does_not_listen_delays_no_answer") else { return };
     let mut node = bench.node();
     let mut prober = bench.prober("ens18");
-    node.handle.set_members(Members::EveryNode);
     let last = Ipv4Addr::new(192, 0, 2, 201);
     // Each of these plans is one report; far more than the channel holds.
     for round in 0..3 * super::REPORTS {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use ferrolb_announce::{Members, NodePlan};
+use ferrolb_announce::NodePlan;
 use ferrolb_l2::wire::{Frame, ndp};
 use ferrolb_linux::{Error, LinkMonitor, Netlink, PacketSocket, Poller, Waker};
 use ferrolb_net_types::{NodeName, Time};
@@ -28,7 +28,6 @@ pub(super) struct Thread {
     wishes: Arc<Wishes>,
     /// The wishes that were handed in last.
     plan: Option<Arc<NodePlan>>,
-    members: Option<Arc<Members>>,
     peers: Option<Arc<Vec<Peer>>>,
     api_lost: bool,
     leaving: bool,
@@ -66,7 +65,6 @@ impl Thread {
             netlink: Netlink::open()?,
             wishes,
             plan: None,
-            members: None,
             peers: None,
             api_lost: false,
             leaving: false,
@@ -229,13 +227,6 @@ impl Thread {
         {
             self.plan = Some(plan.clone());
             self.wire.handle(now, Input::Plan(plan.clone()));
-        }
-        let members = self.wishes.members.load();
-        if let Some(members) = members.as_ref()
-            && !self.members.as_ref().is_some_and(|known| Arc::ptr_eq(known, members))
-        {
-            self.members = Some(members.clone());
-            self.wire.handle(now, Input::Members(Members::clone(members)));
         }
         let peers = self.wishes.peers.load();
         if let Some(peers) = peers.as_ref()

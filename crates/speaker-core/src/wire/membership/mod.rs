@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Who the members are, and whether this one may answer among them.
+//!
+//! The gossip engine knows who is there. What a speaker makes of it is here, one file per concern: `gate` (when it may
+//! answer), `badge` (what ours tell each other in their metadata), `staleness` (whose view of the API is old),
+//! `troubles` (who should be a member and is not), `lines` (what the log says).
+
+mod badge;
+mod gate;
+mod lines;
+mod staleness;
+mod troubles;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use ferrolb_announce::{Members, Standing};
+use ferrolb_gossip::{Change, Engine, Input, Member, Name, Output, Role, Settings};
+use ferrolb_net_types::{NodeName, Time};
+
+use badge::Badge;
+use gate::Gate;
+use staleness::Staleness;
+use troubles::Troubles;
+pub use troubles::{Cause, Trouble};
+
+/// What the member list is told before it starts.
+#[derive(Clone, Debug)]
+pub struct Gossip {
+    /// Settings of the member. Its name is the node's and it starts as a reader without metadata, whatever they say.
+    pub settings: Settings,
+    /// 32 bytes that nobody can guess and nobody has used.
+    pub seed: [u8; 32],
+}
+
+/// Another speaker whose Pod runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Its node.
+    pub node: NodeName,
+    /// Where it is reached.
+    pub address: SocketAddr,
+    /// Whether a speaker that starts waits until it has heard it: its Pod is not terminating, nor on a node that is
+    /// not ready.
+    pub awaited: bool,
+}
+
+/// Who the members are, as the control side should know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Membership {
+    /// Whether this speaker may announce: it has learnt who else does, and nothing makes it doubt that.
+    pub eligible: bool,
+    /// The members, this one included once it is eligible, and those that are about to be.
+    pub members: Members,
+    /// What keeps others that run from being members.
+    pub troubles: BTreeSet<Trouble>,
+}
+
+/// The membership has changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct News {
+    /// Who may answer now.
+    pub(super) answering: Answering,
+    /// Some that were lost are members again: who owns what changes at once, since both sides answered meanwhile.
+    pub(super) reunited: bool,
+}
+
+/// Who may answer, as far as this speaker goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Answering {
+    /// Nothing is known of the others yet.
+    NotYet,
+    /// Nothing that is known can be trusted: nobody may answer here.
+    Nobody,
+    /// These; the own node may not be among them.
+    Among(Members),
+}
+
+/// The gossip engine and what is made of it.
+#[derive(Debug)]
+pub(super) struct Machine {
+    node: NodeName,
+    own: Name,
+    engine: Engine,
+    /// How long somebody may be silent before the others can hold it for dead.
+    detection: Duration,
+    gate: Gate,
+    peers: Vec<Peer>,
+    /// Readers that were heard, which are about to be members; and until when that is believed.
+    expected: BTreeMap<NodeName, Time>,
+    /// Members that died and have not come back.
+    lost: BTreeSet<Name>,
+    staleness: Staleness,
+    /// The badge that the others see, and since when.
+    shown: (Badge, Time),
+    troubles: Troubles,
+    told_troubles: BTreeSet<Trouble>,
+    outputs: VecDeque<Output>,
+    /// Something may have changed for those that answer, or for the control side.
+    dirty: bool,
+    reunited: bool,
+    /// Somebody that was lost was heard, but does not answer.
+    unheeded: bool,
+    /// When everything was last made to agree.
+    settled: Time,
+    /// What was last told.
+    told: Option<(Answering, Membership)>,
+}
+
+impl Machine {
+    pub(super) fn new(node: &NodeName, gossip: Gossip) -> Self {
+        let own = Name::from(node.as_str());
+        let settings = Settings { name: own.clone(), role: Role::Reader, meta: None, ..gossip.settings };
+        let profile = &settings.profile;
+        let detection = profile.probe_interval.saturating_mul(profile.suspicion_mult);
+        Self {
+            node: node.clone(),
+            own,
+            engine: Engine::new(Time::ZERO, settings, gossip.seed),
+            detection,
+            gate: Gate::Ignorant,
+            peers: Vec::new(),
+            expected: BTreeMap::new(),
+            lost: BTreeSet::new(),
+            staleness: Staleness::default(),
+            shown: (Badge::default(), Time::ZERO),
+            troubles: Troubles::default(),
+            told_troubles: BTreeSet::new(),
+            outputs: VecDeque::new(),
+            dirty: false,
+            reunited: false,
+            unheeded: false,
+            settled: Time::ZERO,
+            told: None,
+        }
+    }
+
+    /// Something for the engine.
+    pub(super) fn handle(&mut self, now: Time, input: Input<'_>) {
+        self.engine.handle(now, input);
+        // Nearly every datagram changes nothing.
+        if self.drain(now) {
+            self.settle(now);
+        }
+    }
+
+    /// Does what is due.
+    pub(super) fn handle_timeout(&mut self, now: Time) {
+        if self.engine.next_deadline().is_some_and(|deadline| deadline <= now) {
+            self.engine.handle_timeout(now);
+        }
+        self.drain(now);
+        if self.own_deadline().is_some_and(|deadline| deadline <= now) || self.dirty {
+            self.settle(now);
+        }
+    }
+
+    /// These should be members.
+    pub(super) fn set_peers(&mut self, now: Time, peers: &[Peer]) {
+        self.peers = peers.to_vec();
+        self.troubles.set_peers(peers);
+        let addresses: Vec<SocketAddr> = peers.iter().map(|peer| peer.address).collect();
+        self.engine.handle(now, Input::Candidates(&addresses));
+        self.peers_changed(now);
+        self.drain(now);
+        self.settle(now);
+    }
+
+    /// The control side has lost the API for too long, or has it again.
+    pub(super) fn set_api(&mut self, now: Time, working: bool) {
+        let node = self.node.clone();
+        self.staleness.said(now, &node, !working);
+        self.settle(now);
+    }
+
+    /// How long the process may have slept without having missed anything that matters.
+    pub(super) const fn detection(&self) -> Duration {
+        self.detection
+    }
+
+    pub(super) fn poll(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    pub(super) fn next_deadline(&self) -> Option<Time> {
+        self.engine.next_deadline().into_iter().chain(self.own_deadline()).min()
+    }
+
+    /// What has changed since the last call, if anything.
+    pub(super) fn take_news(&mut self) -> Option<News> {
+        let reunited = std::mem::take(&mut self.reunited);
+        if !std::mem::take(&mut self.dirty) {
+            return None;
+        }
+        let (answering, membership) = (self.answering(), self.membership());
+        let told = Some((answering.clone(), membership));
+        (self.told != told).then(|| {
+            self.told = told;
+            News { answering, reunited }
+        })
+    }
+
+    /// What the control side should know.
+    pub(super) fn membership(&self) -> Membership {
+        Membership {
+            eligible: self.gate.is_open(),
+            members: self.members(),
+            troubles: self.told_troubles.clone(),
+        }
+    }
+
+    fn answering(&self) -> Answering {
+        match self.gate {
+            Gate::Ignorant | Gate::Reading { .. } => match self.told {
+                // It was a member before: another one leads what it led.
+                Some((Answering::Among(_), _)) => Answering::Among(self.members()),
+                _ => Answering::NotYet,
+            },
+            Gate::Doubtful { .. } => Answering::Nobody,
+            Gate::Open | Gate::Away { .. } | Gate::Leaving { .. } => Answering::Among(self.members()),
+        }
+    }
+
+    fn members(&self) -> Members {
+        let mut members: BTreeMap<NodeName, Standing> = self
+            .others()
+            .filter_map(|member| {
+                let node = NodeName::from(member.name.as_str()?);
+                let standing = self.standing(member, &node);
+                Some((node, standing))
+            })
+            .collect();
+        for node in self.expected.keys() {
+            members.entry(node.clone()).or_insert(Standing::Ours);
+        }
+        if self.gate.is_open() {
+            let stale = self.staleness.counts(&self.node);
+            members.insert(self.node.clone(), if stale { Standing::Stale } else { Standing::Ours });
+        }
+        Members::Known(members)
+    }
+
+    fn standing(&self, member: &Member, node: &NodeName) -> Standing {
+        match Badge::read(member.meta.as_deref()) {
+            None => Standing::Metallb,
+            Some(_) if self.staleness.counts(node) => Standing::Stale,
+            Some(_) => Standing::Ours,
+        }
+    }
+
+    /// The other members.
+    fn others(&self) -> impl Iterator<Item = &Member> {
+        self.engine.members().filter(|member| member.is_usable() && member.name != self.own)
+    }
+
+    fn is_alone(&self) -> bool {
+        self.others().next().is_none()
+    }
+
+    fn is_usable(&self, node: &NodeName) -> bool {
+        self.engine.member(&Name::from(node.as_str())).is_some_and(Member::is_usable)
+    }
+
+    /// Takes what the engine says; whether any of it concerns more than the network.
+    fn drain(&mut self, now: Time) -> bool {
+        let mut concerned = false;
+        while let Some(output) = self.engine.poll() {
+            concerned |= match output {
+                Output::Datagram { .. } | Output::Open { .. } | Output::Answer { .. } | Output::Close(_) => {
+                    self.outputs.push_back(output);
+                    false
+                }
+                Output::Member { change, member } => {
+                    lines::member(&change, &member);
+                    self.member_changed(now, &change, &member);
+                    true
+                }
+                Output::Exchanged { with, result } => {
+                    self.troubles.exchanged(now, with, &result);
+                    self.exchanged(now, with, &result);
+                    true
+                }
+                Output::Notice(notice) => {
+                    self.troubles.notice(now, &notice);
+                    true
+                }
+                Output::Heard(_) => self.heard_again(now),
+                Output::Left => self.left(now),
+                // Nobody sends any yet.
+                Output::Told { .. } => false,
+            };
+        }
+        concerned
+    }
+
+    fn member_changed(&mut self, now: Time, change: &Change, member: &Member) {
+        self.dirty = true;
+        if member.name == self.own {
+            return;
+        }
+        let Some(node) = member.name.as_str().map(NodeName::from) else { return };
+        let stale = Badge::read(member.meta.as_deref()).is_some_and(|badge| badge.stale);
+        match change {
+            Change::Joined => {
+                self.staleness.found(&node, stale);
+                self.reunited |= self.lost.remove(&member.name);
+                self.expected.remove(&node);
+                self.unheeded = false;
+                self.troubles.joined(&node);
+            }
+            Change::Updated => self.staleness.said(now, &node, stale),
+            Change::Left => self.staleness.gone(&node),
+            Change::Died { .. } => {
+                self.staleness.gone(&node);
+                self.lost.insert(member.name.clone());
+            }
+        }
+    }
+
+    /// Makes everything agree with what is known now.
+    fn settle(&mut self, now: Time) {
+        self.settled = now;
+        self.pass_gate(now);
+        self.find_stale(now);
+        let before = self.expected.len();
+        self.expected.retain(|_, until| *until > now);
+        self.dirty |= self.expected.len() != before;
+        self.weigh_staleness(now);
+        self.show_badge(now);
+        let troubles = self.troubles.current(now, |node| self.is_usable(node));
+        if troubles != self.told_troubles {
+            lines::troubles(&self.told_troubles, &troubles);
+            self.told_troubles = troubles;
+            self.dirty = true;
+        }
+        self.drain(now);
+    }
+
+    fn own_deadline(&self) -> Option<Time> {
+        let troubles = self.troubles.next_deadline(self.settled);
+        [self.gate.deadline(), self.staleness.next_deadline(), self.badge_deadline(), troubles]
+            .into_iter()
+            .flatten()
+            .chain(self.expected.values().copied())
+            .min()
+    }
+}

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Who has lost the Kubernetes API while others have it, and so comes last in elections.
+//!
+//! When the API is away for all, or back for all, they say so within moments of each other, and nothing may move for it.
+//! So what they say counts only once some have said so and others have not for a while.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use ferrolb_net_types::{NodeName, Time};
+
+use super::badge::Badge;
+use super::gate::Gate;
+use super::{Machine, lines};
+
+/// The nodes whose speakers say that their view is stale.
+#[derive(Debug, Default)]
+pub(super) struct Staleness {
+    /// Since when they do.
+    said: BTreeMap<NodeName, Time>,
+    /// Since when others do not.
+    split: Option<Time>,
+    /// Those of whom it counts.
+    counting: BTreeSet<NodeName>,
+}
+
+impl Staleness {
+    /// A member says of itself whether its view is stale.
+    pub(super) fn said(&mut self, now: Time, node: &NodeName, stale: bool) {
+        if !stale {
+            self.said.remove(node);
+        } else if !self.said.contains_key(node) {
+            self.said.insert(node.clone(), now);
+        }
+    }
+
+    /// A member was found that may have been stale for long.
+    pub(super) fn found(&mut self, node: &NodeName, stale: bool) {
+        self.said.remove(node);
+        if stale {
+            self.said.insert(node.clone(), Time::ZERO);
+        }
+    }
+
+    pub(super) fn gone(&mut self, node: &NodeName) {
+        self.said.remove(node);
+    }
+
+    /// Whether the node comes last in elections.
+    pub(super) fn counts(&self, node: &NodeName) -> bool {
+        self.counting.contains(node)
+    }
+
+    /// Whether the node's speaker says that it is stale.
+    pub(super) fn is_said(&self, node: &NodeName) -> bool {
+        self.said.contains_key(node)
+    }
+
+    /// The others were found to be divided, for who knows how long.
+    const fn found_split(&mut self) {
+        self.split = Some(Time::ZERO);
+    }
+
+    /// Finds who comes last, given whether some of ours say that they are stale and others do not; whether that changed.
+    fn weigh(&mut self, now: Time, split: bool) -> bool {
+        self.split = if split { self.split.or(Some(now)) } else { None };
+        let ripe = |since: &Time| self.split.is_some_and(|split| split.max(*since) + COUNTS_AFTER <= now);
+        let counting =
+            self.said.iter().filter(|(_, since)| ripe(since)).map(|(node, _)| node.clone()).collect();
+        let before = std::mem::replace(&mut self.counting, counting);
+        self.counting != before
+    }
+
+    pub(super) fn next_deadline(&self) -> Option<Time> {
+        let split = self.split?;
+        let unripe = self.said.iter().filter(|(node, _)| !self.counting.contains(*node));
+        unripe.map(|(_, since)| split.max(*since) + COUNTS_AFTER).min()
+    }
+}
+
+impl Machine {
+    /// Finds who comes last in elections.
+    pub(super) fn find_stale(&mut self, now: Time) {
+        let is_member = matches!(self.gate, Gate::Open | Gate::Doubtful { .. });
+        let own = is_member.then(|| self.staleness.is_said(&self.node));
+        let all: BTreeSet<bool> = self.words().chain(own).collect();
+        self.dirty |= self.staleness.weigh(now, all.len() > 1);
+    }
+
+    /// What is found at the start counts at once: the others have seen it for longer.
+    pub(super) fn find_split(&mut self) {
+        if self.words().collect::<BTreeSet<bool>>().len() > 1 {
+            self.staleness.found_split();
+        }
+    }
+
+    /// Whether each other of ours says that it is stale.
+    fn words(&self) -> impl Iterator<Item = bool> {
+        self.others().filter_map(|member| {
+            Badge::read(member.meta.as_deref())?;
+            let node = NodeName::from(member.name.as_str()?);
+            Some(self.staleness.is_said(&node))
+        })
+    }
+
+    /// MetalLB's speakers cannot be told that this one's view is stale, only that it is gone. So beside them it goes,
+    /// as long as another of ours has a better view, and comes back when that is over.
+    pub(super) fn weigh_staleness(&mut self, now: Time) {
+        let better =
+            self.staleness.is_said(&self.node) && self.is_beside_metallb() && self.anybody_is_fresh();
+        match self.gate {
+            Gate::Open if better && self.staleness.counts(&self.node) => {
+                lines::steps_aside();
+                self.step_aside(now);
+            }
+            Gate::Away { .. } if better => self.look(now),
+            Gate::Away { .. } => {
+                lines::comes_back();
+                self.read(now);
+                self.pass_gate(now);
+            }
+            _ => {}
+        }
+    }
+
+    /// What the others are to know of this one.
+    pub(super) fn badge(&self) -> Badge {
+        Badge { stale: self.staleness.is_said(&self.node) }
+    }
+
+    /// Shows the others what is new about this one, at most once a second.
+    pub(super) fn show_badge(&mut self, now: Time) {
+        if self.badge_deadline().is_some_and(|at| at <= now) {
+            self.shown = (self.badge(), now);
+            let badge = self.badge().encode();
+            self.engine.handle(now, ferrolb_gossip::Input::Metadata(&badge));
+        }
+    }
+
+    pub(super) fn badge_deadline(&self) -> Option<Time> {
+        let (shown, since) = self.shown;
+        let is_member = matches!(self.gate, Gate::Open | Gate::Doubtful { .. });
+        (is_member && shown != self.badge()).then(|| since + BADGE_EVERY)
+    }
+
+    fn is_beside_metallb(&self) -> bool {
+        self.others().any(|member| Badge::read(member.meta.as_deref()).is_none())
+    }
+
+    fn anybody_is_fresh(&self) -> bool {
+        self.words().any(|stale| !stale)
+    }
+}
+
+/// How long some have called their view stale and others not before that counts: longer than it takes everybody who has
+/// lost the API at the same moment to say so.
+const COUNTS_AFTER: Duration = Duration::from_secs(5);
+
+/// No more than one change of the badge in this time, since MetalLB's speakers announce everything again at each.
+const BADGE_EVERY: Duration = Duration::from_secs(1);

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What keeps speakers that run from being members, as far as this one can tell.
+//!
+//! An exchange that fails says why; so does what comes in and cannot be read. A speaker that starts or ends is
+//! refused for a moment, so that becomes a trouble only when it lasts.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use ferrolb_gossip::wire::StreamError;
+use ferrolb_gossip::{ExchangeError, Name, Notice, StreamFailure};
+use ferrolb_net_types::{NodeName, Time};
+
+use super::Peer;
+
+/// Another speaker runs, but is no member, or not a good one.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Trouble {
+    /// Its node.
+    pub node: NodeName,
+    /// Where it should be reached.
+    pub address: SocketAddr,
+    /// Why it is not.
+    pub cause: Cause,
+}
+
+/// What is wrong with a speaker that runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
+pub enum Cause {
+    /// It uses another key, or only one of the two uses one.
+    #[error("it uses another key")]
+    Key,
+    /// It uses a label, or another one.
+    #[error("it belongs to a member list with another label")]
+    Label,
+    /// Nothing listens on its port.
+    #[error("its port is closed")]
+    Closed,
+    /// Nothing comes back from there.
+    #[error("it does not answer")]
+    Silent,
+    /// It answers, but not on streams.
+    #[error("it answers datagrams (UDP), but no streams (TCP)")]
+    Streams,
+    /// It answers, but only on streams.
+    #[error("it answers streams (TCP), but no datagrams (UDP)")]
+    Datagrams,
+    /// Its name is in use at another address.
+    #[error("its name is still held by another address")]
+    Name,
+    /// It speaks a version of the protocol that not all understand.
+    #[error("its version of the protocol does not go together with the others'")]
+    Version,
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({}): {}", self.node, self.address, self.cause)
+    }
+}
+
+/// What is known of those that should be members.
+#[derive(Debug, Default)]
+pub(super) struct Troubles {
+    peers: BTreeMap<SocketAddr, Peer>,
+    /// Those with which exchanges fail, since when, and how the last one did.
+    failing: BTreeMap<SocketAddr, (Time, Cause)>,
+    /// What the engine noticed, and when last.
+    noticed: BTreeMap<Trouble, Time>,
+}
+
+impl Troubles {
+    /// These should be members now.
+    pub(super) fn set_peers(&mut self, peers: &[Peer]) {
+        self.peers = peers.iter().map(|peer| (peer.address, peer.clone())).collect();
+        self.failing.retain(|address, _| self.peers.contains_key(address));
+        self.noticed.retain(|trouble, _| peers.iter().any(|peer| peer.node == trouble.node));
+    }
+
+    /// An exchange with this address is over.
+    pub(super) fn exchanged(&mut self, now: Time, with: SocketAddr, result: &Result<usize, ExchangeError>) {
+        match result {
+            Ok(_) => {
+                self.failing.remove(&with);
+                self.noticed.retain(|trouble, _| {
+                    trouble.address != with || !matches!(trouble.cause, Cause::Key | Cause::Label)
+                });
+            }
+            Err(error) if self.peers.contains_key(&with) => {
+                let cause = cause(error);
+                self.failing.entry(with).and_modify(|(_, last)| *last = cause).or_insert((now, cause));
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// It is a member again, so it was understood.
+    pub(super) fn joined(&mut self, node: &NodeName) {
+        let of = |address: &SocketAddr| self.peers.get(address).is_some_and(|peer| peer.node == *node);
+        self.failing.retain(|address, _| !of(address));
+        self.noticed.retain(|trouble, _| {
+            trouble.node != *node || !matches!(trouble.cause, Cause::Key | Cause::Label | Cause::Version)
+        });
+    }
+
+    /// The engine noticed something.
+    pub(super) fn notice(&mut self, now: Time, notice: &Notice) {
+        let found: Vec<Trouble> = match notice {
+            Notice::Undecryptable(ip) => self.at(*ip, Cause::Key),
+            Notice::Label(ip) => self.at(*ip, Cause::Label),
+            Notice::DatagramsBlocked(name) => self.named(name, Cause::Datagrams),
+            Notice::Conflict { name, .. } => self.named(name, Cause::Name),
+            Notice::Versions(name) => self.named(name, Cause::Version),
+        };
+        self.noticed.extend(found.into_iter().map(|trouble| (trouble, now)));
+    }
+
+    /// What there is to say. `usable` are the nodes whose speakers are members.
+    pub(super) fn current(&self, now: Time, usable: impl Fn(&NodeName) -> bool) -> BTreeSet<Trouble> {
+        let noticed = self.noticed.iter().filter(|(trouble, last)| {
+            // Anybody can send what no key opens from a member's address.
+            let forged = matches!(trouble.cause, Cause::Key | Cause::Label) && usable(&trouble.node);
+            !forged && now.since(**last) < FORGOTTEN
+        });
+        let mut found: BTreeSet<Trouble> = noticed.map(|(trouble, _)| trouble.clone()).collect();
+        let explained: BTreeSet<SocketAddr> = found.iter().map(|trouble| trouble.address).collect();
+        for (address, (since, cause)) in &self.failing {
+            let Some(peer) = self.peers.get(address).filter(|peer| peer.awaited) else { continue };
+            let lasts = now.since(*since) >= grace(*cause);
+            if !lasts || explained.contains(address) {
+                continue;
+            }
+            let cause = match cause {
+                Cause::Closed | Cause::Silent if usable(&peer.node) => Cause::Streams,
+                cause => *cause,
+            };
+            found.insert(Trouble { node: peer.node.clone(), address: *address, cause });
+        }
+        found
+    }
+
+    /// When there may be something else to say without anything else happening.
+    pub(super) fn next_deadline(&self, now: Time) -> Option<Time> {
+        let lasting = self.failing.values().map(|(since, cause)| *since + grace(*cause));
+        let forgotten = self.noticed.values().map(|last| *last + FORGOTTEN);
+        lasting.chain(forgotten).filter(|at| *at > now).min()
+    }
+
+    fn at(&self, ip: IpAddr, cause: Cause) -> Vec<Trouble> {
+        self.of(|peer| peer.address.ip() == ip, cause)
+    }
+
+    fn named(&self, name: &Name, cause: Cause) -> Vec<Trouble> {
+        self.of(|peer| Some(peer.node.as_str()) == name.as_str(), cause)
+    }
+
+    fn of(&self, wanted: impl Fn(&Peer) -> bool, cause: Cause) -> Vec<Trouble> {
+        let peers = self.peers.values().filter(|peer| wanted(peer));
+        peers.map(|peer| Trouble { node: peer.node.clone(), address: peer.address, cause }).collect()
+    }
+}
+
+fn cause(error: &ExchangeError) -> Cause {
+    match error {
+        ExchangeError::Stream(StreamFailure::Refused) => Cause::Closed,
+        // Who cannot open what was sent says so.
+        ExchangeError::Refused(_)
+        | ExchangeError::Stream(StreamFailure::Unreadable(
+            StreamError::Open(_) | StreamError::Plain | StreamError::Encrypted,
+        )) => Cause::Key,
+        ExchangeError::Stream(StreamFailure::Unreadable(StreamError::Label(_))) => Cause::Label,
+        ExchangeError::Versions(_) => Cause::Version,
+        ExchangeError::Stream(_) | ExchangeError::Timeout | ExchangeError::Unexpected => Cause::Silent,
+    }
+}
+
+/// How long something has to last before it is a trouble.
+const fn grace(cause: Cause) -> Duration {
+    match cause {
+        Cause::Closed | Cause::Silent | Cause::Streams => Duration::from_secs(10),
+        Cause::Key | Cause::Label | Cause::Datagrams | Cause::Name | Cause::Version => Duration::ZERO,
+    }
+}
+
+/// What was noticed is noticed again within a minute if it lasts.
+const FORGOTTEN: Duration = Duration::from_secs(90);

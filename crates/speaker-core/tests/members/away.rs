@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Dying, sleeping, being cut off, and coming back.
+
+use std::collections::BTreeSet;
+
+use super::network::Network;
+use super::{millis, seconds};
+
+#[test]
+fn go_2_a_killed_speaker_s_addresses_move_within_memberlists_bound_and_no_others() {
+    for seed in 0..20 {
+        let mut network = Network::settled(seed, 3, 12);
+        let before = network.owners();
+        network.kill(2);
+        let moved = |network: &Network| network.owners() == network.rightful();
+        assert!(network.run_until(seconds(8), moved), "seed {seed}");
+        network.run(seconds(30));
+        for span in network.spans() {
+            let kept = !before[&span.address].contains(&2);
+            assert!(!kept || span.owners == before[&span.address], "seed {seed}: {span:?}");
+        }
+    }
+}
+
+#[test]
+fn go_1_halves_that_were_apart_are_one_within_a_second_and_have_one_owner() {
+    for seed in 0..20 {
+        let mut network = Network::settled(seed, 5, 20);
+        network.part(&[0, 1], &[2, 3, 4]);
+        network.run(seconds(120));
+        for half in [[0, 1].as_slice(), &[2, 3, 4]] {
+            let rightful = network.rightful_among(&half.iter().copied().collect());
+            for (address, owner) in rightful {
+                assert!(
+                    network.owners()[&address].is_superset(&owner),
+                    "seed {seed}: cut off, each half serves"
+                );
+            }
+        }
+        network.cut.clear();
+        let healed = network.now;
+        let one = |network: &Network| network.owners() == network.rightful();
+        assert!(network.run_until(seconds(1), one), "seed {seed}: {:?}", network.owners());
+        let took = network.now - healed;
+        network.run(seconds(60));
+        assert!(one(&network), "seed {seed}, after {took:?}");
+        let late = network.spans().into_iter().filter(|span| span.to > healed + seconds(1));
+        for span in late {
+            assert_eq!(span.owners.len(), 1, "seed {seed}: {span:?}");
+        }
+    }
+}
+
+#[test]
+fn who_comes_back_from_isolation_exchanges_state_before_it_answers() {
+    for seed in 0..15 {
+        let mut network = Network::settled(seed, 3, 12);
+        // Its cable is pulled, and plugged in again.
+        network.part(&[0], &[1, 2]);
+        network.off_segment.insert(0);
+        network.run(seconds(60));
+        assert!(network.owners().values().all(|owners| owners.contains(&0)), "alone it leads everything");
+        network.cut.clear();
+        network.off_segment.clear();
+        let healed = network.now;
+        let one = |network: &Network| network.owners() == network.rightful();
+        assert!(network.run_until(seconds(1), one), "seed {seed}: {:?}", network.owners());
+        network.run(seconds(30));
+        for span in network.spans().into_iter().filter(|span| span.to > healed + seconds(1)) {
+            assert_eq!(span.owners.len(), 1, "seed {seed}: {span:?}");
+        }
+    }
+}
+
+#[test]
+fn a_process_that_slept_answers_nothing_until_a_member_has_acknowledged_it() {
+    for seed in 0..15 {
+        for slept in [5, 20, 300] {
+            let mut network = Network::settled(seed, 3, 12);
+            network.freeze(0);
+            network.run(seconds(slept));
+            network.forget();
+            network.thaw(0);
+            network.run(seconds(20));
+            assert_eq!(network.owners(), network.rightful(), "seed {seed}, {slept} s");
+            assert!(network.longest_double() <= millis(50), "seed {seed}, {slept} s: {:?}", network.spans());
+        }
+    }
+}
+
+#[test]
+fn a_process_that_slept_and_reaches_nobody_is_silent_until_nobody_is_left_to_ask() {
+    let mut network = Network::settled(1, 3, 6);
+    network.freeze(0);
+    network.run(seconds(60));
+    network.part(&[0], &[1, 2]);
+    let woken = network.now;
+    network.thaw(0);
+    network.run(seconds(3));
+    assert!(network.owners().values().all(|owners| !owners.contains(&0)));
+    assert!(!network.told[&0].eligible);
+    assert!(network.run_until(seconds(60), |network| network.told[&0].eligible));
+    assert!(network.now - woken >= seconds(5), "not before it has held them for dead");
+    assert!(network.owners().values().all(|owners| owners.contains(&0)));
+}
+
+#[test]
+fn alone_or_for_a_moment_a_process_may_sleep() {
+    let mut network = Network::settled(1, 1, 3);
+    network.freeze(0);
+    network.run(seconds(600));
+    network.thaw(0);
+    network.forget();
+    network.run(seconds(5));
+    assert_eq!((network.longest_dark(), network.gratuitous.len()), (millis(0), 0));
+
+    let mut network = Network::settled(1, 3, 6);
+    network.freeze(0);
+    network.run(seconds(3));
+    network.thaw(0);
+    network.forget();
+    network.run(seconds(30));
+    assert_eq!(
+        (network.longest_dark(), network.longest_double(), network.gratuitous.len()),
+        (millis(0), millis(0), 0)
+    );
+}
+
+#[test]
+fn who_hears_and_is_not_heard_does_not_begin_again_and_again() {
+    let mut network = Network::settled(2, 3, 12);
+    network.part(&[0], &[1, 2]);
+    network.run(seconds(60));
+    // Only what the others send arrives.
+    network.cut.retain(|(from, _)| *from == 0);
+    network.forget();
+    network.run(seconds(120));
+    let own: BTreeSet<_> =
+        network.gratuitous.iter().filter(|(_, node, _)| *node == 0).map(|(time, ..)| *time).collect();
+    // Bursts of five rounds each; once more at each of the few times that it believes to have found somebody.
+    assert!(own.len() <= 60, "{}", own.len());
+    network.cut.clear();
+    network.run(seconds(2));
+    assert_eq!(network.owners(), network.rightful());
+}
+
+#[test]
+fn after_any_trouble_there_is_one_owner_for_each_address() {
+    for seed in 0..15 {
+        let mut network = Network::settled(seed, 5, 15);
+        for _ in 0..12 {
+            let (node, other) = (network.random(5) as usize, network.random(5) as usize);
+            match network.random(6) {
+                0 if network.told.len() > 2 => network.kill(node),
+                1 if !network.told.contains_key(&node) => network.start(node),
+                2 => {
+                    network.freeze(node);
+                    let time = network.random(20);
+                    network.run(seconds(time));
+                    network.thaw(node);
+                }
+                3 if node != other => network.part(&[node], &[other]),
+                4 => {
+                    network.cut.insert((node, other));
+                }
+                _ => network.cut.clear(),
+            }
+            let time = network.random(15_000);
+            network.run(millis(time));
+        }
+        network.cut.clear();
+        for node in 0..5 {
+            if !network.told.contains_key(&node) {
+                network.start(node);
+            }
+        }
+        network.run(seconds(30));
+        assert_eq!(network.owners(), network.rightful(), "seed {seed}");
+        network.forget();
+        network.run(seconds(120));
+        assert!(network.spans().iter().all(|span| span.owners.len() == 1), "seed {seed}");
+        assert_eq!(network.gratuitous.len(), 0, "seed {seed}");
+    }
+}

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Wire sides among themselves, in simulated time: who answers when speakers start, stop, die, sleep, part and meet.
+#![allow(clippy::unwrap_used)] // the helpers of tests
+
+mod away;
+mod network;
+mod reasons;
+mod start;
+
+use std::time::Duration;
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Starting and stopping: nobody claims what is another's, nothing goes unanswered.
+
+use std::collections::BTreeSet;
+
+use ferrolb_speaker_core::wire::{Input, Peer};
+
+use super::network::{Network, address, name};
+use super::{millis, seconds};
+
+#[test]
+fn who_is_alone_answers_at_once_and_who_knows_of_nobody_never() {
+    let mut network = Network::new(1, 1, 3);
+    network.start_with(0, None);
+    network.run(seconds(60));
+    assert_eq!(network.longest_dark(), seconds(60));
+    assert!(!network.told[&0].eligible);
+    network.input(0, Input::Peers(&[]));
+    assert_eq!(network.owners(), network.rightful());
+    assert!(network.told[&0].eligible);
+}
+
+#[test]
+fn s30_a_fresh_speaker_claims_nothing_that_another_leads() {
+    for seed in 0..30 {
+        let mut network = Network::settled(seed, 3, 12);
+        network.kill(1);
+        network.run(seconds(20));
+        network.forget();
+        let before = network.owners();
+        network.start(1);
+        assert!(
+            network.run_until(seconds(1), |network| network.told.get(&1).is_some_and(|told| told.eligible))
+        );
+        network.run(seconds(10));
+        let after = network.owners();
+        assert_eq!(after, network.rightful(), "seed {seed}");
+        for span in network.spans() {
+            let right = [&before[&span.address], &after[&span.address]];
+            let owners = right.iter().copied().flatten().copied().collect::<BTreeSet<_>>();
+            assert!(span.owners.is_subset(&owners), "seed {seed}: {span:?}");
+        }
+        assert_eq!(network.longest_dark(), millis(0), "seed {seed}");
+        assert!(network.longest_double() <= millis(50), "seed {seed}: {:?}", network.longest_double());
+    }
+}
+
+#[test]
+fn all_that_start_together_never_have_a_wrong_owner() {
+    for seed in 0..30 {
+        let nodes = [2, 3, 10][seed as usize % 3];
+        let mut network = Network::new(seed, nodes, 20);
+        for node in 0..nodes {
+            network.start(node);
+            let pause = network.random(30);
+            network.run(millis(pause));
+        }
+        network.run(seconds(10));
+        let rightful = network.rightful();
+        assert_eq!(network.owners(), rightful, "seed {seed}");
+        for span in network.spans() {
+            assert!(span.owners.is_subset(&rightful[&span.address]), "seed {seed}: {span:?}");
+        }
+        assert!(network.longest_dark() <= seconds(1), "seed {seed}: {:?}", network.longest_dark());
+    }
+}
+
+#[test]
+fn two_of_three_that_restart_together_are_found_by_all() {
+    for seed in 0..30 {
+        let mut network = Network::settled(seed, 3, 12);
+        network.input(0, Input::Stop);
+        network.input(1, Input::Stop);
+        network.run(seconds(2));
+        network.forget();
+        network.start(0);
+        let pause = network.random(30);
+        network.run(millis(pause));
+        network.start(1);
+        network.run(seconds(2));
+        assert_eq!(network.owners(), network.rightful(), "seed {seed}");
+        network.run(seconds(60));
+        assert_eq!(network.owners(), network.rightful(), "seed {seed}");
+        assert!(network.longest_double() <= millis(50), "seed {seed}: {:?}", network.longest_double());
+        assert!(network.longest_dark() <= millis(50), "seed {seed}: {:?}", network.longest_dark());
+    }
+}
+
+#[test]
+fn an_awaited_speaker_that_is_silent_is_waited_for_five_seconds_and_others_are_not() {
+    for (awaited, least, most) in [(true, 5000, 5000), (false, 0, 20)] {
+        let mut network = Network::settled(3, 3, 6);
+        network.kill(1);
+        network.kill(2);
+        network.run(seconds(20));
+        network.part(&[1], &[2]);
+        let peers = [
+            Peer { node: name(0), address: address(0), awaited: true },
+            Peer { node: name(2), address: address(2), awaited },
+        ];
+        let began = network.now;
+        network.start_with(1, Some(&peers));
+        assert!(
+            network.run_until(seconds(10), |network| network.told.get(&1).is_some_and(|told| told.eligible))
+        );
+        let took = network.now - began;
+        assert!((millis(least)..=millis(most)).contains(&took), "awaited {awaited}: {took:?}");
+    }
+}
+
+#[test]
+fn go_11_a_stop_hands_over_without_a_gap() {
+    for seed in 0..30 {
+        let mut network = Network::settled(seed, 3, 12);
+        let before = network.owners();
+        network.input(1, Input::Stop);
+        let began = network.now;
+        assert!(network.run_until(seconds(1), |network| network.stopped.contains_key(&1)), "seed {seed}");
+        assert!(network.now - began <= millis(600), "seed {seed}: {:?}", network.now - began);
+        network.run(seconds(60));
+        assert_eq!(network.owners(), network.rightful(), "seed {seed}");
+        assert_eq!(network.longest_dark(), millis(0), "seed {seed}");
+        assert!(network.longest_double() <= millis(50), "seed {seed}: {:?}", network.longest_double());
+        // Nothing else moves, and nothing else is announced.
+        for (_, node, address) in &network.gratuitous {
+            assert!(before[address].contains(&1), "seed {seed}: {node} announced {address}");
+        }
+    }
+}
+
+#[test]
+fn a_stop_without_heirs_is_over_at_once_and_with_a_silent_one_after_half_a_second() {
+    let mut network = Network::settled(1, 1, 3);
+    network.input(0, Input::Stop);
+    assert!(network.stopped.contains_key(&0));
+
+    let mut network = Network::settled(1, 2, 6);
+    network.off_segment.insert(1);
+    let began = network.now;
+    network.input(0, Input::Stop);
+    assert!(network.run_until(seconds(1), |network| network.stopped.contains_key(&0)));
+    let took = network.now - began;
+    assert!((millis(500)..=millis(600)).contains(&took), "{took:?}");
+
+    // A reader was never there.
+    let mut network = Network::settled(1, 2, 6);
+    network.kill(1);
+    network.start_with(1, None);
+    network.input(1, Input::Stop);
+    assert!(network.stopped.contains_key(&1));
+}
+
+#[test]
+fn addresses_that_a_plan_moves_are_handed_over_and_those_it_drops_are_dropped() {
+    let mut network = Network::settled(5, 3, 8);
+    let before = network.owners();
+    for node in 0..3 {
+        network.set_addresses(node, 4);
+        network.run(millis(7));
+    }
+    let after = network.owners();
+    for (address, owners) in before {
+        let kept = network.rightful().contains_key(&address);
+        assert_eq!(after[&address], if kept { owners } else { BTreeSet::new() }, "{address}");
+    }
+}
+
+#[test]
+fn a_change_of_membership_announces_nothing_that_does_not_move() {
+    let mut network = Network::settled(6, 4, 20);
+    network.kill(3);
+    network.run(seconds(20));
+    network.start(3);
+    network.run(seconds(20));
+    network.forget();
+    // Known again to all, and gone again.
+    let before = network.owners();
+    network.kill(3);
+    network.run(seconds(30));
+    for (_, node, address) in &network.gratuitous {
+        assert!(before[address].contains(&3), "{node} announced {address}");
+    }
+}
