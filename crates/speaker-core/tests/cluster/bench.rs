@@ -5,13 +5,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::time::Duration;
 
+use ferrolb_announce::{Members, Standing};
 use ferrolb_api::Clock;
 use ferrolb_api::event::Event;
 use ferrolb_config::state::OwnPod;
 use ferrolb_l2::wire::{Frame, Operation, Packet};
 use ferrolb_net_types::{IfIndex, Mac, NodeName, Time};
-use ferrolb_speaker_core::wire::{self, Interface, Output, Purpose, Wire};
-use ferrolb_speaker_core::{Core, Effect, Input, Settings};
+use ferrolb_speaker_core::wire::{self, Interface, Membership, Output, Purpose, Report, Trouble, Wire};
+use ferrolb_speaker_core::{Core, Effect, Input, Settings, SnapshotError};
 use serde_json::{Value, json};
 
 use crate::api::{Api, KINDS};
@@ -49,6 +50,10 @@ pub(crate) struct Speaker {
     pub(crate) stale: bool,
     /// What `/readyz` says.
     pub(crate) ready: bool,
+    /// The wire side was told so.
+    pub(crate) api_lost: bool,
+    /// What was kept for the next process.
+    pub(crate) kept: Option<Vec<u8>>,
 }
 
 impl Bench {
@@ -91,6 +96,12 @@ impl Bench {
 
     /// Starts a speaker, or starts it again, in a Pod with a uid of this generation.
     pub(crate) fn start(&mut self, node: &'static str, generation: &str) {
+        self.start_without_api(node, generation);
+        self.reach_api(node);
+    }
+
+    /// The same, while the API server answers nothing.
+    pub(crate) fn start_without_api(&mut self, node: &'static str, generation: &str) {
         let number = u8::try_from(NODES.iter().position(|n| *n == node).unwrap()).unwrap();
         let mut settings = Settings {
             node: NodeName::from(node),
@@ -107,17 +118,32 @@ impl Bench {
             core: Core::new(settings),
             wire: Wire::new(NodeName::from(node), None),
             mac: Mac([0x52, 0x54, 0, 0x3a, 0x10, 0x17 + number]),
-            read: self.api.log.len(),
+            read: usize::MAX, // nothing, before it has a list
             delay: Duration::from_millis(3),
             mail: VecDeque::new(),
             announced: BTreeSet::new(),
             counters: BTreeMap::new(),
             stale: false,
             ready: false,
+            api_lost: false,
+            kept: None,
         };
         speaker.interfaces(self.now, &["ens18"]);
-        speaker.mail.extend(KINDS.map(|kind| (self.now, self.api.reset(kind))));
         self.speakers.insert(node, speaker);
+    }
+
+    /// The API server answers a speaker that was started without it.
+    pub(crate) fn reach_api(&mut self, node: &str) {
+        let speaker = self.speakers.get_mut(node).unwrap();
+        speaker.read = self.api.log.len();
+        speaker.mail.push_back((self.now, Input::ApiAnswers));
+        speaker.mail.extend(KINDS.map(|kind| (self.now, self.api.reset(kind))));
+    }
+
+    /// The speaker goes on from what one before it kept.
+    pub(crate) fn resume(&mut self, node: &str, snapshot: &[u8]) -> Result<(), SnapshotError> {
+        let now = self.now;
+        self.speakers.get_mut(node).unwrap().core.resume(clock(now), snapshot)
     }
 
     pub(crate) fn stop(&mut self, node: &str) {
@@ -235,6 +261,16 @@ impl Bench {
         self.speakers.get_mut(node).unwrap().mail.push_back((now, input));
     }
 
+    /// Every speaker hears that these are the members, with what stands in the way of others.
+    pub(crate) fn members(&mut self, members: &[(&str, Standing)], troubles: &[Trouble]) {
+        let members = Members::from_iter(members.iter().map(|(node, standing)| (*node, *standing)));
+        let membership = Membership { eligible: true, members, troubles: troubles.iter().cloned().collect() };
+        let report = Report { membership: Some(membership), ..Report::default() };
+        for node in NODES {
+            self.hear(node, Input::Wire(report.clone()));
+        }
+    }
+
     fn step(&mut self) {
         loop {
             let mut busy = false;
@@ -284,7 +320,7 @@ impl Speaker {
         gratuitous: &mut Vec<(u64, &'static str, IpAddr, Operation)>,
     ) -> bool {
         let mut busy = false;
-        let clock = Clock { now, wall: jiff::Timestamp::UNIX_EPOCH + (now - Time::ZERO) };
+        let clock = clock(now);
         while self.read < api.log.len() {
             self.mail.push_back((now + self.delay, api.change(self.read)));
             self.read += 1;
@@ -310,9 +346,13 @@ impl Speaker {
                 Effect::Event(event) => events.push((node, event)),
                 Effect::Plan(plan) => self.wire.handle(now, wire::Input::Plan(plan)),
                 Effect::Peers(peers) => self.wire.handle(now, wire::Input::Peers(&peers)),
-                Effect::Api { working } => self.wire.handle(now, wire::Input::Api { working }),
+                Effect::Api { working } => {
+                    assert_ne!(self.api_lost, !working, "said once");
+                    self.api_lost = !working;
+                    self.wire.handle(now, wire::Input::Api { working });
+                }
                 Effect::ListPods => panic!("there is no member list"),
-                Effect::Save => panic!("nothing is kept"),
+                Effect::Save => self.kept = Some(self.core.snapshot()),
                 Effect::Ready(ready) => self.ready = ready,
                 Effect::Announced { service, ip, on } => {
                     let series = (service.to_string(), ip.to_string());
@@ -349,6 +389,10 @@ impl Speaker {
         }
         busy
     }
+}
+
+fn clock(now: Time) -> Clock {
+    Clock { now, wall: jiff::Timestamp::UNIX_EPOCH + (now - Time::ZERO) }
 }
 
 /// A configuration object.

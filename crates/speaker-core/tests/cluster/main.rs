@@ -6,6 +6,8 @@ mod api;
 mod bench;
 mod chaos;
 mod election;
+mod mixed;
+mod outage;
 mod restart;
 mod statuses;
 mod telling;
