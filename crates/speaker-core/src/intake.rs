@@ -28,6 +28,8 @@ pub(crate) struct Intake {
     changed: bool,
     /// What decisions are made by: what was evaluated, unless that is held back.
     in_force: Config,
+    /// Something was put in force.
+    known: bool,
     /// What was evaluated is not what is in force.
     pending: bool,
     /// Why it is held back.
@@ -42,6 +44,8 @@ pub(crate) struct Intake {
 /// what they have, and whoever has something else may name another owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
+    /// They would refuse the objects, and it is not known yet whether there are any of them.
+    Unheard,
     /// They refuse the objects.
     Invalid(String),
     /// A Service that is announced would be in no pool any more. They wait until the controller has moved it.
@@ -56,6 +60,7 @@ pub(crate) enum Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Unheard => f.write_str("it is not known yet whether there are any of them"),
             Self::Invalid(error) => f.write_str(error),
             Self::Orphan { service, ips } => {
                 let ips: Vec<_> = ips.iter().map(ToString::to_string).collect();
@@ -74,7 +79,8 @@ impl Intake {
             evaluation: evaluate(&Resources::default(), &LastGood::default()),
             changed: true,
             in_force: Config::default(),
-            pending: false,
+            known: false,
+            pending: true,
             refusal: None,
             loaded: false,
             told: None,
@@ -84,6 +90,7 @@ impl Intake {
     /// What a former process had in force, until everything is listed.
     pub(crate) fn resume(&mut self, config: Config) {
         self.in_force = config;
+        self.known = true;
     }
 
     /// Takes a change of configuration objects; those of other namespaces are ignored.
@@ -166,9 +173,24 @@ impl Intake {
         let new = evaluate(&self.resources, &self.evaluation.last_good);
         log_faults(&self.evaluation, &new);
         self.loaded |= new.verdict.is_ok();
-        self.pending = new.config != self.in_force;
+        self.pending = !self.known || new.config != self.in_force;
         self.evaluation = new;
         true
+    }
+
+    /// Whether anything is in force; before, there is nothing to decide by.
+    pub(crate) const fn is_known(&self) -> bool {
+        self.known
+    }
+
+    /// Whether something is held back.
+    pub(crate) const fn is_held_back(&self) -> bool {
+        self.refusal.is_some()
+    }
+
+    /// Whether MetalLB's speakers would refuse the objects.
+    pub(crate) const fn is_invalid(&self) -> bool {
+        self.evaluation.verdict.is_err()
     }
 
     /// Whether what was evaluated is not in force.
@@ -195,6 +217,7 @@ impl Intake {
         if in_force {
             self.in_force.clone_from(&self.evaluation.config);
             self.pending = false;
+            self.known = true;
             tracing::info!(
                 controller = "ConfigReconciler",
                 event = "config reloaded",
@@ -218,7 +241,7 @@ impl Intake {
                 outcome.further.insert(0, held_back(refusal));
             }
             Some(refusal @ Refusal::Invalid(_)) => outcome.further.insert(0, held_back(refusal)),
-            None => {}
+            Some(Refusal::Unheard) | None => {}
         }
         outcome
     }
@@ -248,6 +271,7 @@ fn held_back(refusal: &Refusal) -> String {
 
 fn log_refusal(refusal: &Refusal) {
     match refusal {
+        Refusal::Unheard => {}
         Refusal::Invalid(error) => tracing::warn!(
             controller = "ConfigReconciler",
             error,

@@ -268,10 +268,10 @@ mod tests {
                 vec![("n2", "10.0.0.2:7946", true)],
             ),
             ("one that was evicted", vec![own.clone(), in_phase("Failed", other.clone())], vec![]),
-            ("one that has ended", vec![own.clone(), in_phase("Succeeded", other.clone())], vec![]),
+            ("one that has ended", vec![own.clone(), in_phase("Succeeded", other)], vec![]),
             (
                 "one on a node that is not ready",
-                vec![own.clone(), pod("dead", "10.0.0.9")],
+                vec![own, pod("dead", "10.0.0.9")],
                 vec![("dead", "10.0.0.9:7946", false)],
             ),
             ("IPv6", vec![pod("n1", "fd00::1"), pod("n2", "fd00::2")], vec![("n2", "[fd00::2]:7946", true)]),

@@ -38,8 +38,11 @@ impl Core {
         if self.peers.ask(now) {
             self.effects.push_back(Effect::ListPods);
         }
-        // Whose node is dead is not to be waited for.
-        if !self.missing.contains(&Watched::Nodes)
+        // Nobody is to be joined before there is something to announce, unless that depends on who the others are. Whose
+        // node is dead is not to be waited for.
+        let begins = self.planned || self.intake.is_held_back();
+        if begins
+            && !self.missing.contains(&Watched::Nodes)
             && let Some(peers) = self.peers.news(&self.store.not_ready)
         {
             self.effects.push_back(Effect::Peers(peers));
@@ -50,6 +53,7 @@ impl Core {
     /// Takes note of who the members are.
     pub(super) fn hear_of_members(&mut self, now: Time, membership: &Membership) {
         self.eligible = membership.eligible;
+        self.heard = membership.heard;
         self.members.clone_from(&membership.members);
         self.unreachable.hear(&membership.troubles);
         if let Members::Known(members) = &self.members {

@@ -14,7 +14,7 @@ use ferrolb_config::state::{self, Component, Identity, Reporter};
 use ferrolb_net_types::{ServiceKey, Time};
 
 use crate::announcing::Announcing;
-use crate::intake::Intake;
+use crate::intake::{Intake, Refusal};
 use crate::io::{Effect, Input, Settings, WriteId};
 use crate::outage::Outage;
 use crate::peers::Peers;
@@ -44,6 +44,8 @@ pub struct Core {
     members: Members,
     /// The member list lets this speaker announce.
     eligible: bool,
+    /// The members are those that there are.
+    heard: bool,
     /// What `/readyz` was told.
     ready: bool,
     plan: NodePlan,
@@ -113,6 +115,7 @@ impl Core {
             missed: Vec::new(),
             members: Members::EveryNode,
             eligible: false,
+            heard: false,
             ready: false,
             plan: NodePlan::default(),
             planned: false,
@@ -234,6 +237,9 @@ impl Core {
     fn pass(&mut self, clock: Clock) {
         self.take_configuration(clock);
         self.tell_missed(clock);
+        if !self.intake.is_known() {
+            return;
+        }
         self.end_resumption();
         if !self.planned || self.store.has_changes() {
             self.replan();
@@ -251,14 +257,7 @@ impl Core {
 
     fn take_configuration(&mut self, clock: Clock) {
         let evaluated = self.intake.evaluate();
-        let mut refusal = None;
-        if self.intake.is_pending() && self.members.any_metallb() {
-            // What is announced now decides, not what was announced before these changes.
-            if self.planned && self.store.has_changes() {
-                self.replan();
-            }
-            refusal = self.intake.refusal(&self.plan);
-        }
+        let refusal = if self.intake.is_pending() { self.refusal() } else { None };
         let settled = self.intake.settle(refusal);
         if settled.in_force {
             self.store.decide_all();
@@ -272,6 +271,21 @@ impl Core {
         if evaluated {
             self.effects.push_back(Effect::Reconciled { failed: false });
         }
+    }
+
+    /// Why what is pending is not to be put in force now.
+    fn refusal(&mut self) -> Option<Refusal> {
+        if self.members.any_metallb() {
+            // What is announced now decides, not what was announced before these changes.
+            if self.planned && self.store.has_changes() {
+                self.replan();
+            }
+            return self.intake.refusal(&self.plan);
+        }
+        // By what one of MetalLB's that starts now would not take, nothing is begun before it is known whether there
+        // are any. Whatever is in force already was so before.
+        let unheard = self.settings.member_port.is_some() && !self.heard;
+        (unheard && !self.intake.is_known() && self.intake.is_invalid()).then_some(Refusal::Unheard)
     }
 
     /// Has the ConfigurationState show what is known now.

@@ -165,7 +165,10 @@ impl Wire {
             Input::Peers(peers) => self.tell_gossip(now, |gossip| gossip.set_peers(now, peers)),
             Input::Api { working } => self.tell_gossip(now, |gossip| gossip.set_api(now, working)),
             Input::Stop => self.stop(now),
-            Input::Plan(plan) => self.set_plan(now, plan),
+            Input::Plan(plan) => {
+                self.set_plan(now, plan);
+                self.tell_gossip(now, |gossip| gossip.planned(now));
+            }
             Input::Interfaces(interfaces) => {
                 if self.interfaces.as_deref() != Some(interfaces) {
                     let first = self.interfaces.replace(interfaces.to_vec()).is_none();
@@ -301,6 +304,7 @@ impl Wire {
             Some(gossip) => gossip.membership(),
             None => Membership {
                 eligible: true,
+                heard: true,
                 members: self.members.clone().unwrap_or_default(),
                 troubles: BTreeSet::new(),
             },

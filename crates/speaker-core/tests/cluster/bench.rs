@@ -264,7 +264,8 @@ impl Bench {
     /// Every speaker hears that these are the members, with what stands in the way of others.
     pub(crate) fn members(&mut self, members: &[(&str, Standing)], troubles: &[Trouble]) {
         let members = Members::from_iter(members.iter().map(|(node, standing)| (*node, *standing)));
-        let membership = Membership { eligible: true, members, troubles: troubles.iter().cloned().collect() };
+        let membership =
+            Membership { eligible: true, heard: true, members, troubles: troubles.iter().cloned().collect() };
         let report = Report { membership: Some(membership), ..Report::default() };
         for node in NODES {
             self.hear(node, Input::Wire(report.clone()));

@@ -6,6 +6,7 @@ mod api;
 mod bench;
 mod chaos;
 mod election;
+mod joining;
 mod mixed;
 mod outage;
 mod restart;

@@ -83,10 +83,9 @@ fn a_start_without_the_api_and_without_anything_kept_waits() {
 fn what_is_damaged_or_anothers_is_as_if_there_were_nothing() {
     let (mut bench, kept) = kept();
     let damaged = kept[..kept.len() - 2].to_vec();
-    for (snapshot, node, error) in [
-        (&damaged, NODE1, SnapshotError::Damaged),
-        (&kept, NODE2, SnapshotError::OtherNode(NODE1.into())),
-    ] {
+    for (snapshot, node, error) in
+        [(&damaged, NODE1, SnapshotError::Damaged), (&kept, NODE2, SnapshotError::OtherNode(NODE1.into()))]
+    {
         bench.start_without_api(node, "1");
         assert_eq!(bench.resume(node, snapshot), Err(error));
         bench.settle();

@@ -84,6 +84,8 @@ pub(crate) struct Network {
     pub(crate) gratuitous: Vec<(Time, usize, IpAddr)>,
     /// What the control sides were told last.
     pub(crate) told: BTreeMap<usize, Membership>,
+    /// Speakers that start know at once what there is to announce.
+    pub(crate) planned: bool,
     /// How often each was told.
     pub(crate) tellings: usize,
     pub(crate) stopped: BTreeMap<usize, Time>,
@@ -126,6 +128,7 @@ impl Network {
             off_segment: BTreeSet::new(),
             gratuitous: Vec::new(),
             told: BTreeMap::new(),
+            planned: true,
             tellings: 0,
             stopped: BTreeMap::new(),
             log: Vec::new(),
@@ -194,9 +197,17 @@ impl Network {
         wire.handle(self.now, Input::Interfaces(&[interface]));
         let host = self.hosts.get_mut(&node).unwrap();
         host.codec = codec(secret);
-        wire.handle(self.now, Input::Plan(host.plan.clone()));
+        if self.planned {
+            wire.handle(self.now, Input::Plan(host.plan.clone()));
+        }
         host.process = Some(Process::Ours(Box::new(wire)));
         self.drain(node);
+    }
+
+    /// What there is to announce becomes known to a node that was started without a plan.
+    pub(crate) fn plan_now(&mut self, node: usize) {
+        let plan = self.hosts[&node].plan.clone();
+        self.input(node, Input::Plan(plan));
     }
 
     /// Starts a member as memberlist has it, joined to another.

@@ -172,7 +172,8 @@ fn x02_a_wrong_key_is_named_once_by_both_sides_and_no_longer_when_it_is_right() 
 #[test]
 fn go_5_what_keeps_a_speaker_that_runs_from_being_a_member_is_said() {
     // What is wrong between 0 and 2, and what 0 says of 2.
-    let cases: [(&str, fn(&mut Network), Option<Cause>); 4] = [
+    type Case = (&'static str, fn(&mut Network), Option<Cause>);
+    let cases: [Case; 4] = [
         ("its process is away", |network| network.kill(2), Some(Cause::Closed)),
         ("nothing passes", |network| network.part(&[0, 1], &[2]), Some(Cause::Silent)),
         (

@@ -87,6 +87,33 @@ fn two_of_three_that_restart_together_are_found_by_all() {
 }
 
 #[test]
+fn who_has_no_plan_reads_and_is_nobodys_candidate_until_it_has_one() {
+    for seed in 0..10 {
+        let mut network = Network::settled(seed, 3, 12);
+        network.kill(1);
+        network.run(seconds(20));
+        network.forget();
+        let before = network.owners();
+        network.planned = false;
+        network.start(1);
+        assert!(network.run_until(seconds(1), |network| network.told[&1].heard), "seed {seed}");
+        network.run(seconds(60));
+        assert!(!network.told[&1].eligible, "seed {seed}");
+        assert_eq!(network.members(1), [name(0), name(2)].into(), "it knows the others");
+        assert_eq!(network.members(0), [name(0), name(2)].into(), "and they do not count on it");
+        assert_eq!((network.owners(), network.longest_dark()), (before, millis(0)), "seed {seed}");
+
+        // Who goes meanwhile is noticed, too.
+        network.input(2, Input::Stop);
+        network.run(seconds(12));
+        assert_eq!(network.members(1), [name(0)].into(), "seed {seed}");
+        // It waits once more for the one that is awaited and no longer answers.
+        network.plan_now(1);
+        assert!(network.run_until(seconds(6), |network| network.told[&1].eligible), "seed {seed}");
+    }
+}
+
+#[test]
 fn an_awaited_speaker_that_is_silent_is_waited_for_five_seconds_and_others_are_not() {
     for (awaited, least, most) in [(true, 5000, 5000), (false, 0, 20)] {
         let mut network = Network::settled(3, 3, 6);

@@ -3,8 +3,10 @@
 //!
 //! ```text
 //!   Ignorant ──peers──► Reading ──all heard, or 5 s──► Open ──slept, or alone and somebody is heard──► Doubtful
-//!                          ▲                            │ ▲                                               │
-//!                          └── Away ◄── stale view ─────┘ └───────────── a member has answered ───────────┘
+//!                        │  ▲ ▲                         │ ▲                                               │
+//!                   no   │  │ └── Away ◄── stale view ──┘ └───────────── a member has answered ───────────┘
+//!                  plan  ▼  │ plan
+//!                       Waiting
 //! ```
 //!
 //! Everybody elects every member that it sees, so this one is to be none before it can do what it is elected for:
@@ -31,6 +33,8 @@ pub(super) enum Gate {
         next_try: Time,
         until: Time,
     },
+    /// It knows who the others are, but not what there is to announce, so it would be elected in vain.
+    Waiting { next_look: Time },
     /// It is a member and answers for what it leads.
     Open,
     /// It is a member, but what it knows may be long over: it asks before it answers.
@@ -55,6 +59,11 @@ impl Gate {
         matches!(self, Self::Open)
     }
 
+    /// Whether the others have been heard, or waited for long enough.
+    pub(super) const fn has_heard(&self) -> bool {
+        !matches!(self, Self::Ignorant | Self::Reading { .. })
+    }
+
     pub(super) fn deadline(&self) -> Option<Time> {
         match self {
             Self::Ignorant | Self::Open | Self::Leaving { .. } => None,
@@ -62,7 +71,7 @@ impl Gate {
             Self::Doubtful { next_try, until, .. } => {
                 Some(until.map_or(*next_try, |until| until.min(*next_try)))
             }
-            Self::Away { next_look } => Some(*next_look),
+            Self::Waiting { next_look } | Self::Away { next_look } => Some(*next_look),
         }
     }
 }
@@ -72,6 +81,17 @@ impl Machine {
     pub(super) fn peers_changed(&mut self, now: Time) {
         if self.gate == Gate::Ignorant {
             self.read(now);
+        }
+    }
+
+    /// It is known what there is to announce.
+    pub(in crate::wire) fn planned(&mut self, now: Time) {
+        self.has_plan = true;
+        if matches!(self.gate, Gate::Waiting { .. }) {
+            // What was heard may be old by now.
+            self.read(now);
+            self.drain(now);
+            self.settle(now);
         }
     }
 
@@ -91,7 +111,7 @@ impl Machine {
             // Who has nobody to ask has nobody to disagree with.
             Gate::Open if self.is_alone() => {}
             Gate::Open | Gate::Doubtful { .. } => self.doubt(now, now, None),
-            Gate::Ignorant | Gate::Away { .. } | Gate::Leaving { .. } => {}
+            Gate::Ignorant | Gate::Waiting { .. } | Gate::Away { .. } | Gate::Leaving { .. } => {}
         }
         self.drain(now);
         self.settle(now);
@@ -134,8 +154,12 @@ impl Machine {
         match self.gate.clone() {
             Gate::Reading { next_try, until, .. } => {
                 let unheard = self.unheard();
-                if unheard.is_empty() || until <= now {
+                let heard = unheard.is_empty() || until <= now;
+                if heard && self.has_plan {
                     self.enter(now, &unheard);
+                } else if heard {
+                    self.gate = Gate::Waiting { next_look: now + LOOK_EVERY };
+                    self.dirty = true;
                 } else if next_try <= now {
                     self.engine.handle(now, Input::Join(&unheard));
                     self.try_at(now + TRY_EVERY);
@@ -155,6 +179,7 @@ impl Machine {
                     self.try_at(now + TRY_EVERY);
                 }
             }
+            Gate::Waiting { .. } => self.look(now),
             Gate::Ignorant | Gate::Open | Gate::Away { .. } | Gate::Leaving { .. } => {}
         }
     }
@@ -210,9 +235,9 @@ impl Machine {
         true
     }
 
-    /// Asks some of the others what they know, from time to time, while it stands aside.
+    /// Asks some of the others what they know, from time to time, while it stands aside or waits.
     pub(super) fn look(&mut self, now: Time) {
-        if let Gate::Away { next_look } = &mut self.gate
+        if let Gate::Waiting { next_look } | Gate::Away { next_look } = &mut self.gate
             && *next_look <= now
         {
             *next_look = now + LOOK_EVERY;

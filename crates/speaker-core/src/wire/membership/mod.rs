@@ -51,6 +51,9 @@ pub struct Peer {
 pub struct Membership {
     /// Whether this speaker may announce: it has learnt who else does, and nothing makes it doubt that.
     pub eligible: bool,
+    /// Whether the members are those that there are: everybody that is waited for has said what it knows, or was waited
+    /// for long enough.
+    pub heard: bool,
     /// The members, this one included once it is eligible, and those that are about to be.
     pub members: Members,
     /// What keeps others that run from being members.
@@ -86,6 +89,8 @@ pub(super) struct Machine {
     /// How long somebody may be silent before the others can hold it for dead.
     detection: Duration,
     gate: Gate,
+    /// It is known what there is to announce.
+    has_plan: bool,
     peers: Vec<Peer>,
     /// Readers that were heard, which are about to be members; and until when that is believed.
     expected: BTreeMap<NodeName, Time>,
@@ -120,6 +125,7 @@ impl Machine {
             engine: Engine::new(Time::ZERO, settings, gossip.seed),
             detection,
             gate: Gate::Ignorant,
+            has_plan: false,
             peers: Vec::new(),
             expected: BTreeMap::new(),
             lost: BTreeSet::new(),
@@ -205,6 +211,7 @@ impl Machine {
     pub(super) fn membership(&self) -> Membership {
         Membership {
             eligible: self.gate.is_open(),
+            heard: self.gate.has_heard(),
             members: self.members(),
             troubles: self.told_troubles.clone(),
         }
@@ -212,7 +219,7 @@ impl Machine {
 
     fn answering(&self) -> Answering {
         match self.gate {
-            Gate::Ignorant | Gate::Reading { .. } => match self.told {
+            Gate::Ignorant | Gate::Reading { .. } | Gate::Waiting { .. } => match self.told {
                 // It was a member before: another one leads what it led.
                 Some((Answering::Among(_), _)) => Answering::Among(self.members()),
                 _ => Answering::NotYet,
