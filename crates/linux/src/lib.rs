@@ -8,12 +8,14 @@
 //!   netns ── link ── inspect            the lab: hosts, cables, addresses; and what the kernel made of them
 //!      └──── sysctl   container         a process as a container runtime would start it
 //!                     process           who a pid is, so that it is never taken for another
+//!                     clock             time that suspensions are part of
 //!   packet ── poll ── monitor           the speaker: frames in and out, waiting, interfaces that change
 //!      │      groups                    IPv6 multicast groups, so that switches pass on who asks
 //!      └──── probe                      who answers by ARP, and how fast
 //! ```
 #![allow(unsafe_code)] // Each block says why it is sound.
 
+pub mod clock;
 pub mod container;
 mod error;
 mod filter;

@@ -30,7 +30,7 @@ use crate::excluded::{self, Excluded};
 use crate::gauges::Gauges;
 use crate::kept::Kept;
 use crate::options::Options;
-use crate::{speakers, trim, wire};
+use crate::{member_list, speakers, trim, wire};
 
 /// Kinds that are watched; readiness waits for the first list of each.
 const KINDS: usize = 12;
@@ -58,9 +58,9 @@ pub async fn run(options: Options, client: Client, stop: CancellationToken) -> a
         readiness.clone(),
         &mut tasks,
     )?;
-    let (wire, reports) = wire::start(options.node.clone(), excluded)?;
-    tracing::info!("not starting fast dead node detection (memberlist), need ml-bindaddr / ml-labels config");
-    tracing::info!("when memberlist is disabled, the speaker pods must run on all nodes");
+    let secret = options.secret_directory.as_deref();
+    let list = member_list::prepare(options.members.as_ref(), secret, &options.node, &stop).await?;
+    let (wire, reports) = wire::start(options.node.clone(), excluded, list)?;
     tracing::info!(op = "Run", "Starting Manager");
 
     let reach = Reach::default();

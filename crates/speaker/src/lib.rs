@@ -15,6 +15,7 @@ mod daemon;
 mod excluded;
 mod gauges;
 mod kept;
+mod member_list;
 mod options;
 mod speakers;
 mod trim;
@@ -24,7 +25,8 @@ use std::process::ExitCode;
 
 pub use daemon::run;
 pub use excluded::{Excluded, ExcludedError};
-pub use options::{MemberList, Options, flags};
+pub use member_list::{MemberList, MemberListError};
+pub use options::{Options, flags};
 
 /// Runs the speaker with these arguments (the program's name left out) and gives the exit code.
 pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {

@@ -7,6 +7,8 @@ use ferrolb_kube_support::common::{self, Common, SettingError};
 use ferrolb_kube_support::flags::{Flag, Values};
 use ferrolb_net_types::NodeName;
 
+use crate::member_list::{self, MemberList};
+
 /// Every flag of MetalLB's speaker.
 pub fn flags() -> Vec<Flag> {
     let own = [
@@ -30,9 +32,6 @@ pub fn flags() -> Vec<Flag> {
     common::FLAGS.iter().copied().chain(own).collect()
 }
 
-/// Settings of the member list: none of them can be honoured before there is one.
-const MEMBER_LIST: &[&str] = &["ml-bindaddr", "ml-bindport", "ml-labels", "ml-secret-key-path"];
-
 /// What the speaker was told.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -46,18 +45,11 @@ pub struct Options {
     pub bgp_type: String,
     /// The member list, if there is to be one.
     pub members: Option<MemberList>,
+    /// The directory of the member list's Secret.
+    pub secret_directory: Option<PathBuf>,
     /// A directory that outlives the process (`FERROLB_STATE_DIR`), from which a start goes on while the API server is
     /// away.
     pub state: Option<PathBuf>,
-}
-
-/// What the speaker was told of the member list.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MemberList {
-    /// The label selector of the speakers' Pods.
-    pub labels: String,
-    /// The port of every member.
-    pub port: u16,
 }
 
 impl AsRef<Common> for Options {
@@ -73,13 +65,18 @@ impl Options {
     ///
     /// [`SettingError`] names the first setting that the speaker cannot start with.
     pub fn of_process(values: &Values) -> Result<Self, SettingError> {
-        let options = Self::read(values, std::env::var("METALLB_BGP_TYPE").ok().as_deref())?;
+        let variable = |name: &str| std::env::var(name).ok();
+        let options = Self::read(
+            values,
+            variable("METALLB_BGP_TYPE").as_deref(),
+            variable("FERROLB_ML_KEY_RULE").as_deref(),
+        )?;
         let state =
             std::env::var_os("FERROLB_STATE_DIR").filter(|value| !value.is_empty()).map(PathBuf::from);
         Ok(Self { state, ..options })
     }
 
-    fn read(values: &Values, bgp_type: Option<&str>) -> Result<Self, SettingError> {
+    fn read(values: &Values, bgp_type: Option<&str>, key_rule: Option<&str>) -> Result<Self, SettingError> {
         let other = |text: String| Err(SettingError::Other(text));
         let common = Common::read(values)?;
         if let Some(text) = values.given("bgp-debounce-timeout") {
@@ -107,14 +104,6 @@ impl Options {
                 ));
             }
         }
-        for name in MEMBER_LIST {
-            if values.given(name).is_some() {
-                return other(not_yet(&values.spelled(name)));
-            }
-        }
-        if values.is_on("ml-wan-config") {
-            return other(not_yet("flag --ml-wan-config"));
-        }
         let Some(node) = values.given("node-name") else {
             return other("missing configuration: must specify --node-name or METALLB_NODE_NAME".to_owned());
         };
@@ -123,18 +112,11 @@ impl Options {
             node: NodeName::from(node),
             ignore_exclude_lb: values.is_on("ignore-exclude-lb"),
             bgp_type: bgp_type.unwrap_or_default().to_owned(),
-            members: None,
+            members: MemberList::read(values, key_rule)?,
+            secret_directory: member_list::secret_directory(values),
             state: None,
         })
     }
-}
-
-fn not_yet(spelled: &str) -> String {
-    format!(
-        "{spelled} is not supported yet: there is no member list in this version, every node counts as having a \
-         live speaker. Remove this setting and every other METALLB_ML_… to run without one, as MetalLB does when \
-         its member list is off"
-    )
 }
 
 #[cfg(test)]
@@ -148,7 +130,7 @@ mod tests {
         let of = |name: &str| env.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
         let args = NEEDED.iter().chain(args).map(|arg| (*arg).to_owned());
         let values = Values::parse("speaker", &flags(), args, of).unwrap();
-        Options::read(&values, of("METALLB_BGP_TYPE").as_deref()).map_err(|error| error.to_string())
+        Options::read(&values, of("METALLB_BGP_TYPE").as_deref(), None).map_err(|error| error.to_string())
     }
 
     /// The table of flags that MetalLB v0.16.1's speaker has: name, environment variable, default.
@@ -185,24 +167,23 @@ mod tests {
     }
 
     #[test]
-    fn settings_of_the_member_list_are_refused_by_name_until_there_is_one() {
-        for (variable, value) in [
+    fn settings_of_the_member_list_come_from_flags_and_variables() {
+        let options = read(&[], &[]).unwrap();
+        assert_eq!((options.members, options.secret_directory), (None, None));
+        let metallbs = [
             ("METALLB_ML_BIND_ADDR", "192.168.10.20"),
-            ("METALLB_ML_BIND_PORT", "7946"),
+            ("METALLB_ML_BIND_PORT", "7947"),
             ("METALLB_ML_LABELS", "app=metallb,component=speaker"),
             ("METALLB_ML_SECRET_KEY_PATH", "/etc/ml_secret_key"),
-        ] {
-            let error = read(&[], &[(variable, value)]).unwrap_err();
-            assert!(
-                error.starts_with(&format!("environment variable {variable}={value} is not supported yet")),
-                "{error}"
-            );
-            assert!(read(&[], &[(variable, "")]).is_ok(), "an empty {variable} counts as unset");
-        }
-        let error = read(&["--ml-bindaddr=::"], &[]).unwrap_err();
-        assert!(error.starts_with("flag --ml-bindaddr=:: is not supported yet"), "{error}");
-        assert!(read(&["--ml-wan-config"], &[]).unwrap_err().starts_with("flag --ml-wan-config is not"));
-        assert!(read(&["--ml-wan-config=false"], &[]).is_ok());
+        ];
+        let options = read(&[], &metallbs).unwrap();
+        let list = options.members.unwrap();
+        assert_eq!((list.bind.to_string().as_str(), list.port), ("192.168.10.20", 7947));
+        assert_eq!(options.secret_directory, Some(PathBuf::from("/etc/ml_secret_key")));
+        let options = read(&["--ml-bindport=7948"], &metallbs).unwrap();
+        assert_eq!(options.members.unwrap().port, 7948, "a flag comes before its variable");
+        let empty = metallbs.map(|(variable, _)| (variable, ""));
+        assert_eq!(read(&[], &empty).unwrap().members, None, "an empty variable counts as unset");
     }
 
     #[test]
@@ -223,7 +204,7 @@ mod tests {
     fn the_node_is_required() {
         let args = NEEDED[..2].iter().map(|arg| (*arg).to_owned());
         let values = Values::parse("speaker", &flags(), args, |_| None).unwrap();
-        let error = Options::read(&values, None).unwrap_err().to_string();
+        let error = Options::read(&values, None, None).unwrap_err().to_string();
         assert_eq!(error, "missing configuration: must specify --node-name or METALLB_NODE_NAME");
     }
 

@@ -6,14 +6,19 @@
 //! that is full the report is dropped, and a complete one follows as soon as there is room.
 //!
 //! ```text
-//!   Handle ── plan, members (swapped pointers, waker) ──► thread ── reports (bounded, never waited for) ──►
-//!                                                         │   ▲
-//!                                     netlink, packet sockets of the interfaces that can answer
+//!   Handle ── plan, peers (swapped pointers, waker) ──► wire ── reports (bounded, never waited for) ──►
+//!                                                       │  ▲
+//!           netlink, packet sockets of the interfaces that can answer, the member list's datagrams
+//!                                                       │  ▲
+//!                                                     streams ◄──► TCP
 //! ```
 //!
 //! Decisions are [`ferrolb_speaker_core::wire::Wire`]'s; here is only I/O.
 
+mod clock;
+mod gossip;
 mod ports;
+mod streams;
 #[cfg(test)]
 mod tests;
 mod thread;
@@ -28,6 +33,8 @@ use ferrolb_linux::Waker;
 use ferrolb_net_types::NodeName;
 use ferrolb_speaker_core::wire::{Peer, Report};
 use tokio::sync::mpsc;
+
+pub use gossip::{BindError, MemberList, Sockets, advertised};
 
 use crate::Excluded;
 
@@ -62,10 +69,14 @@ const REPORTS: usize = 64;
 ///
 /// If netlink, epoll or threads are not to be had. A packet socket that cannot be opened is no error: it is
 /// tried again.
-pub fn start(node: NodeName, excluded: Excluded) -> anyhow::Result<(Handle, mpsc::Receiver<Report>)> {
+pub fn start(
+    node: NodeName,
+    excluded: Excluded,
+    list: Option<MemberList>,
+) -> anyhow::Result<(Handle, mpsc::Receiver<Report>)> {
     let wishes = Arc::new(Wishes::default());
     let (reports, receiver) = mpsc::channel(REPORTS);
-    let thread = thread::Thread::new(node, excluded, wishes.clone(), reports)?;
+    let thread = thread::Thread::new(node, excluded, list, wishes.clone(), reports)?;
     let waker = thread.waker();
     let thread = std::thread::Builder::new().name("wire".to_owned()).spawn(move || thread.run())?;
     Ok((Handle { wishes, waker, thread: Some(thread) }, receiver))

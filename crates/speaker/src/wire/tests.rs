@@ -232,7 +232,7 @@ impl Bench {
         std::fs::write(file.path(), "announcedInterfacesToExclude: ['^veth.*', '^br.*']\n").unwrap();
         let excluded = Excluded::read(file.path()).unwrap();
         // A thread starts in the namespace of the one that started it.
-        let (handle, reports) = self.node.run(|| start("node".into(), excluded).unwrap()).unwrap();
+        let (handle, reports) = self.node.run(|| start("node".into(), excluded, None).unwrap()).unwrap();
         Node { handle, reports, seen: Seen::default() }
     }
 

@@ -4,7 +4,7 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ferrolb_announce::NodePlan;
 use ferrolb_l2::wire::{Frame, ndp};
@@ -15,6 +15,8 @@ use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 
 use super::Wishes;
+use super::clock::Clock;
+use super::gossip::{Lines, MemberList};
 use super::ports::{self, Place, Ports, Protocol};
 use crate::Excluded;
 
@@ -43,7 +45,11 @@ pub(super) struct Thread {
     last_scan: Time,
     /// Whether the interfaces were listed at all; before, nothing is decided.
     told: bool,
-    start: Instant,
+    /// The sockets of the member list, if there is one.
+    lines: Option<Lines>,
+    /// Some that happened to streams is still to be taken.
+    busy: bool,
+    clock: Clock,
 }
 
 impl Thread {
@@ -51,14 +57,23 @@ impl Thread {
     pub(super) fn new(
         node: NodeName,
         excluded: Excluded,
+        list: Option<MemberList>,
         wishes: Arc<Wishes>,
         reports: mpsc::Sender<Report>,
-    ) -> Result<Self, Error> {
+    ) -> anyhow::Result<Self> {
         let poller = Poller::new()?;
         let monitor = LinkMonitor::open()?;
         poller.add(&monitor, MONITOR)?;
+        let (gossip, lines) = match list {
+            Some(MemberList { gossip, sockets }) => {
+                let lines = Lines::open(&gossip, sockets, poller.waker())?;
+                poller.add(&lines, DATAGRAMS)?;
+                (Some(gossip), Some(lines))
+            }
+            None => (None, None),
+        };
         Ok(Self {
-            wire: Wire::new(node, None),
+            wire: Wire::new(node, gossip),
             ports: Ports::new(excluded),
             poller,
             monitor,
@@ -76,7 +91,9 @@ impl Thread {
             next_scan: Time::ZERO,
             last_scan: Time::ZERO,
             told: false,
-            start: Instant::now(),
+            lines,
+            busy: false,
+            clock: Clock::start(),
         })
     }
 
@@ -99,6 +116,7 @@ impl Thread {
     fn turn(&mut self) -> Result<(), Error> {
         let now = self.now();
         self.take_wishes(now);
+        self.take_streams(now);
         if self.next_scan <= now {
             self.scan(now);
         }
@@ -118,7 +136,8 @@ impl Thread {
         }
         let deadlines =
             [Some(self.next_scan), self.resync, self.wire.next_deadline(), self.filters.due, groups_due];
-        let until = deadlines.into_iter().flatten().min().map(|at| self.start + at.since_start());
+        let busy = self.busy.then_some(now);
+        let until = deadlines.into_iter().flatten().chain(busy).min().map(|at| self.clock.moment(at));
         let mut ready = [0; READY];
         let mut count = 0;
         for (place, token) in ready.iter_mut().zip(self.poller.wait(until)?) {
@@ -128,7 +147,8 @@ impl Thread {
         for token in ready.into_iter().take(count) {
             match ports::place(token) {
                 Some(place) => self.receive(place),
-                None => self.hear()?, // only the monitor's token is larger
+                None if token == DATAGRAMS => self.receive_datagrams(),
+                None => self.hear()?,
             }
         }
         Ok(())
@@ -160,6 +180,31 @@ impl Thread {
         }
     }
 
+    /// Hands in the datagrams that are there. Only so many: frames wait, too.
+    fn receive_datagrams(&mut self) {
+        for _ in 0..FRAMES_PER_TURN {
+            let now = self.clock.now();
+            let Some((source, bytes)) = self.lines.as_mut().and_then(Lines::receive) else { return };
+            self.wire.handle(now, Input::Gossip(ferrolb_gossip::Input::Datagram { source, bytes }));
+            self.carry_out(now);
+        }
+    }
+
+    /// Hands in what happened to streams.
+    fn take_streams(&mut self, now: Time) {
+        self.busy = false;
+        let mut taken = 0;
+        while let Some(input) = self.lines.as_mut().and_then(Lines::next) {
+            self.wire.handle(now, Input::Gossip(input));
+            self.carry_out(now);
+            taken += 1;
+            if taken == EVENTS_PER_TURN {
+                self.busy = true;
+                return;
+            }
+        }
+    }
+
     /// Sends frames and reports until there are none left.
     fn carry_out(&mut self, now: Time) {
         while let Some(output) = self.wire.poll(now) {
@@ -179,7 +224,12 @@ impl Thread {
                         self.resync = Some(now + RESYNC);
                     }
                 }
-                Output::Gossip(_) => {}
+                Output::Gossip(output) => {
+                    let lines = self.lines.as_ref();
+                    if let Some(happened) = lines.and_then(|lines| lines.carry_out(output)) {
+                        self.wire.handle(now, Input::Gossip(happened));
+                    }
+                }
                 Output::Stopped => self.stopped = true,
             }
         }
@@ -280,7 +330,7 @@ impl Thread {
     }
 
     fn now(&self) -> Time {
-        Time::after(self.start.elapsed())
+        self.clock.now()
     }
 }
 
@@ -326,6 +376,9 @@ fn log_answer(interface: &str, frame: &[u8]) {
 /// The monitor's token; those of packet sockets are smaller.
 const MONITOR: u64 = 1 << 33;
 
+/// The token of the member list's datagrams.
+const DATAGRAMS: u64 = MONITOR + 1;
+
 /// Room for one frame: an Ethernet frame of the usual size.
 const LONGEST: usize = 2048;
 
@@ -337,6 +390,9 @@ const READY: usize = 64;
 
 /// Frames that are taken from one socket in a turn, so that a flood on one interface does not starve another.
 const FRAMES_PER_TURN: usize = 64;
+
+/// Events of streams that are handed in in one turn.
+const EVENTS_PER_TURN: usize = 16;
 
 /// How often interfaces are looked at without being told to.
 const SCAN_EVERY: Duration = Duration::from_secs(10);

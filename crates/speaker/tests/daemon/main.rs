@@ -52,6 +52,7 @@ impl Speaker {
             ignore_exclude_lb: false,
             bgp_type: String::new(),
             members: None,
+            secret_directory: None,
             state: None,
         };
         let ended = tokio::spawn(run(options, bench.client.clone(), stop.clone()));
