@@ -67,20 +67,24 @@ pub struct Export {
 }
 
 impl Export {
-    /// The bytes of a route's attributes; `None` if routes of this family cannot be told.
-    #[must_use]
-    pub fn block(&self, family: IpFamily, route: &Route) -> Option<AttributeBlock> {
-        let next_hop = self.next_hop(family)?;
-        let internal = self.context.internal;
+    /// What the peer sees of a route: its local preference is what an internal peer is told, and nothing for another.
+    /// Routes that look alike are alike.
+    pub(crate) fn show(&self, route: Route) -> Route {
+        let local_pref = self.context.internal.then(|| route.local_pref.unwrap_or(self.local_pref));
+        Route { local_pref, ..route }
+    }
+
+    /// The bytes of the attributes of a route as it is shown; `None` if routes of this family cannot be told.
+    pub(crate) fn block(&self, family: IpFamily, shown: &Route) -> Option<AttributeBlock> {
         let attributes = Attributes {
-            as_path: AsPath::own(self.asn, internal),
-            local_pref: internal.then(|| route.local_pref.unwrap_or(self.local_pref)),
-            communities: route.communities.clone(),
-            large_communities: route.large_communities.clone(),
-            extended_communities: route.extended_communities.clone(),
+            as_path: AsPath::own(self.asn, self.context.internal),
+            local_pref: shown.local_pref,
+            communities: shown.communities.clone(),
+            large_communities: shown.large_communities.clone(),
+            extended_communities: shown.extended_communities.clone(),
             ..Attributes::default()
         };
-        Some(attributes.block(next_hop, &self.context))
+        Some(attributes.block(self.next_hop(family)?, &self.context))
     }
 
     /// The next hop of a family; `None` if its routes cannot be told.

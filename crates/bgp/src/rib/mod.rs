@@ -31,9 +31,9 @@ pub struct AdjRibOut {
     /// The families whose end is still to be told.
     ends: Families,
     mode: Mode,
-    /// Routes that are about to go, by what they were.
-    marked: BTreeMap<Arc<Route>, Arc<Route>>,
-    /// Routes whose attributes fill a message.
+    /// How wanted routes are shown, so that equal ones stay one.
+    shown: BTreeMap<Arc<Route>, Arc<Route>>,
+    /// Routes, as shown, whose attributes fill a message.
     too_long: BTreeSet<Arc<Route>>,
 }
 
@@ -185,7 +185,7 @@ impl AdjRibOut {
         self.ends = Families::NONE;
         self.steps.clear();
         self.too_long.clear();
-        self.marked.clear();
+        self.shown.clear();
         self.mode = Mode::Normal;
         self.counts.v4.told = 0;
         self.counts.v6.told = 0;
@@ -198,19 +198,26 @@ impl AdjRibOut {
     /// Tells routes from now on with another default local preference.
     pub fn set_local_pref(&mut self, local_pref: u32) {
         let Some(export) = &mut self.export else { return };
-        if std::mem::replace(&mut export.local_pref, local_pref) != local_pref && export.context.internal {
-            self.tell_again(Families::BOTH);
+        if std::mem::replace(&mut export.local_pref, local_pref) != local_pref {
+            self.shown.clear();
+            self.settle_all();
         }
     }
 
     /// All routes of a family are to be told again (RFC 2918).
     pub fn refresh(&mut self, family: IpFamily) {
-        self.tell_again(Families::NONE.with(family));
+        for (prefix, entry) in &mut self.entries {
+            if prefix.family() == family && !matches!(entry.told, Told::Nothing) {
+                entry.told = Told::Something;
+            }
+        }
+        self.settle_all();
     }
 
     /// Tells from now on what becomes of all routes.
     pub fn set_mode(&mut self, mode: Mode) {
         if std::mem::replace(&mut self.mode, mode) != mode {
+            self.shown.clear();
             self.settle_all();
         }
     }
@@ -278,15 +285,6 @@ impl AdjRibOut {
         }
     }
 
-    fn tell_again(&mut self, families: Families) {
-        for (prefix, entry) in &mut self.entries {
-            if families.contains(prefix.family()) && !matches!(entry.told, Told::Nothing) {
-                entry.told = Told::Something;
-            }
-        }
-        self.settle_all();
-    }
-
     /// Drops a step: its prefixes get the steps that they need now.
     fn settle_step(&mut self, step: &Step) {
         for prefix in self.steps.get(step).cloned().unwrap_or_default() {
@@ -329,19 +327,21 @@ impl AdjRibOut {
 
     /// What the peer is to know of a prefix.
     fn target(&mut self, prefix: Prefix, wanted: Arc<Route>) -> Option<Arc<Route>> {
-        let family = prefix.family();
-        self.export.as_ref()?.next_hop(family)?;
-        if self.counts.of(family).held_back.contains(&prefix) {
+        let export = self.export.as_ref()?;
+        export.next_hop(prefix.family())?;
+        if self.mode == Mode::Gone || self.counts.of(prefix.family()).held_back.contains(&prefix) {
             return None;
         }
-        let route = match self.mode {
-            Mode::Normal => wanted,
-            Mode::AboutToGo => {
-                let mark = |route: &Arc<Route>| Arc::new(route.about_to_go());
-                Arc::clone(self.marked.entry(wanted).or_insert_with_key(mark))
-            }
-            Mode::Gone => return None,
+        // Routes that are wanted no more are still known here, up to a number.
+        if self.shown.len() > 2 * self.entries.len() + 16 {
+            self.shown.clear();
+        }
+        let about_to_go = self.mode == Mode::AboutToGo;
+        let show = |wanted: &Arc<Route>| {
+            let shown = export.show(if about_to_go { wanted.about_to_go() } else { Route::clone(wanted) });
+            if shown == **wanted { Arc::clone(wanted) } else { Arc::new(shown) }
         };
+        let route = Arc::clone(self.shown.entry(wanted).or_insert_with_key(show));
         (!self.too_long.contains(&route)).then_some(route)
     }
 

@@ -251,7 +251,35 @@ fn another_default_preference_is_told_to_an_internal_peer() {
     assert_eq!(peer.table[&prefix(A)].1, Some(0));
     peer.log.clear();
     rib.set_local_pref(0);
+    // What is told by default and what is asked for look the same.
+    let zero =
+        |route: Option<Arc<Route>>| Arc::new(Route { local_pref: Some(0), ..Route::clone(&route.unwrap()) });
+    rib.want(prefix(A), Some(zero(route(1))));
     assert!(peer.said(&mut rib).is_empty());
+}
+
+#[test]
+fn an_external_peer_is_not_told_of_a_preference_that_it_does_not_see() {
+    let (mut rib, mut peer) = (AdjRibOut::default(), Peer::default());
+    let external = Context { internal: false, ..export(Families::V4).context };
+    rib.want(prefix(A), route(1));
+    rib.open(Export { context: external, ..export(Families::V4) });
+    peer.drain(&mut rib);
+    peer.log.clear();
+    let preferred = Route { local_pref: Some(150), ..Route::clone(&route(1).unwrap()) };
+    rib.want(prefix(A), Some(Arc::new(preferred)));
+    rib.set_local_pref(7);
+    assert!(peer.said(&mut rib).is_empty());
+}
+
+#[test]
+fn routes_that_are_no_more_take_no_room() {
+    let mut rib = AdjRibOut::default();
+    rib.open(export(Families::V4));
+    for low in 0..10_000 {
+        rib.want(prefix(A), route(low));
+    }
+    assert!(rib.shown.len() <= 19, "{}", rib.shown.len());
 }
 
 #[derive(Clone, Debug)]

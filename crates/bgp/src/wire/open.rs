@@ -76,6 +76,9 @@ impl fmt::Debug for HoldTime {
 pub struct RouterId(NonZeroU32);
 
 impl RouterId {
+    /// The highest there is.
+    pub(crate) const LAST: Self = Self(NonZeroU32::MAX);
+
     /// The identifier that reads like this address; `None` for 0.0.0.0.
     #[must_use]
     pub fn new(address: Ipv4Addr) -> Option<Self> {
@@ -120,10 +123,7 @@ pub enum OpenError {
     /// A version other than 4.
     #[error("wrong BGP version {0}, want 4")]
     Version(u8),
-    /// The number of an autonomous system that the session is not with; `None` for 0.
-    #[error("unexpected peer ASN {}", .0.map_or(0, Asn::number))]
-    PeerAs(Option<Asn>),
-    /// An identifier of 0.0.0.0, or the own one on an internal session (RFC 6286, section 2.2).
+    /// An identifier of 0.0.0.0 (RFC 6286, section 2.2).
     #[error("bad BGP identifier {0}")]
     Identifier(Ipv4Addr),
     /// A hold time of one or two seconds.
@@ -143,7 +143,6 @@ impl OpenError {
     pub fn notification(&self) -> Notification {
         match self {
             Self::Version(_) => Notification::new(Code::UNSUPPORTED_VERSION, &[0, VERSION]),
-            Self::PeerAs(_) => Code::BAD_PEER_AS.into(),
             Self::Identifier(_) => Code::BAD_IDENTIFIER.into(),
             Self::HoldTime(_) => Code::UNACCEPTABLE_HOLD_TIME.into(),
             Self::Parameter(_) => Code::UNSUPPORTED_PARAMETER.into(),
@@ -195,7 +194,7 @@ impl Open {
     ///
     /// # Errors
     ///
-    /// [`OpenError`], save for what only the session can judge: whether the system is the expected one.
+    /// [`OpenError`]. Whether its sender is the one that is expected is the session's to judge.
     pub fn decode(body: &[u8]) -> Result<Self, OpenError> {
         let mut cursor = Cursor::new(body);
         let mut fixed = || Some((cursor.u8()?, cursor.u16()?, cursor.u16()?, cursor.array()?));
