@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The wire thread with its member list on real sockets, each host in a namespace of its own: among ours, with
+//! hashicorp/memberlist 0.5.1 itself, the version within MetalLB v0.16.1, and with serf's agents. Encrypted; joining,
+//! leaving, dying, parting and meeting again, in both directions.
+//!
+//! Needs root; the strangers need a Go toolchain or `serf`. Each test says loudly what it is skipped for.
+#![allow(clippy::unwrap_used)] // the helpers of tests
+
+mod bench;
+mod theirs;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use bench::{Bench, Ours, VIP, wait_for};
+use ferrolb_announce::Standing;
+use ferrolb_gossip::VERSIONS;
+use theirs::{Kind, Theirs};
+
+fn names(names: &[&str]) -> BTreeSet<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+#[test]
+fn ours_find_each_other_hand_over_and_notice_a_death() {
+    let Some(bench) = Bench::new("ours_find_each_other_hand_over_and_notice_a_death", 3) else { return };
+    let order = "our-0,our-1,our-2";
+    let mut zero = Ours::start(&bench, 0, order, &[], VERSIONS);
+    let one = Ours::start(&bench, 1, order, &[0], VERSIONS);
+    let mut two = Ours::start(&bench, 2, order, &[0, 1], VERSIONS);
+    let all = names(&["our-0", "our-1", "our-2"]);
+    wait_for("all see all", || [&zero, &one, &two].iter().all(|ours| ours.members() == all));
+    assert!(one.view().members.values().all(|standing| *standing == Standing::Ours));
+    assert_eq!([zero.owns(VIP), one.owns(VIP), two.owns(VIP)], [true, false, false]);
+
+    zero.expect(&[1, 2]);
+    zero.stop();
+    wait_for("it has handed over and ended", || zero.has_ended());
+    wait_for("its heir answers", || one.owns(VIP) && bench.answers(VIP) == [bench.mac(1)]);
+    assert!(!two.owns(VIP));
+
+    // An end without a word.
+    drop(one);
+    wait_for("the last one answers", || two.owns(VIP) && two.members() == names(&["our-2"]));
+    let zero = Ours::start(&bench, 0, order, &[2], VERSIONS);
+    two.expect(&[0, 1]);
+    wait_for("the first one is back", || zero.owns(VIP) && !two.owns(VIP));
+    wait_for("and only it answers", || bench.answers(VIP) == [bench.mac(0)]);
+}
+
+#[test]
+fn ours_and_memberlists_members_share_one_cluster_across_namespaces() {
+    share("ours_and_memberlists_members_share_one_cluster_across_namespaces", Kind::Memberlist);
+}
+
+#[test]
+fn ours_and_serfs_agents_share_one_cluster_across_namespaces() {
+    share("ours_and_serfs_agents_share_one_cluster_across_namespaces", Kind::Serf);
+}
+
+fn share(test: &str, kind: Kind) {
+    let Some(kind) = kind.available(test) else { return };
+    let Some(bench) = Bench::new(test, 3) else { return };
+    // Joining, in both directions.
+    let zero = Theirs::start(&bench, &kind, 0);
+    let mut one = Ours::start(&bench, 1, "their-0,our-1", &[0], kind.versions());
+    let pair = names(&["their-0", "our-1"]);
+    wait_for("ours joins theirs", || one.members() == pair && zero.members() == pair);
+    assert_eq!(one.view().members["their-0"], Standing::Metallb);
+    assert_eq!(one.view().members["our-1"], Standing::Ours);
+    let two = Theirs::start(&bench, &kind, 2);
+    two.join(&bench, 1);
+    let all = names(&["their-0", "our-1", "their-2"]);
+    wait_for("theirs joins ours", || one.members() == all && zero.members() == all && two.members() == all);
+    one.expect(&[0, 2]);
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(!one.owns(VIP), "it is theirs");
+
+    // Parting and meeting again, first ours alone, then one of theirs.
+    bench.cut(1, true);
+    wait_for("ours and theirs give each other up", || {
+        one.members() == names(&["our-1"])
+            && zero.members() == names(&["their-0", "their-2"])
+            && one.owns(VIP)
+    });
+    bench.cut(1, false);
+    wait_for("they are one again", || {
+        one.members() == all && zero.members() == all && two.members() == all && !one.owns(VIP)
+    });
+    bench.cut(0, true);
+    wait_for("one of theirs is given up", || {
+        zero.members() == names(&["their-0"])
+            && one.members() == names(&["our-1", "their-2"])
+            && one.owns(VIP)
+    });
+    bench.cut(0, false);
+    wait_for("it is one of them again", || {
+        one.members() == all && zero.members() == all && two.members() == all && !one.owns(VIP)
+    });
+
+    // A death and a return under the same name.
+    drop(zero);
+    let without = names(&["our-1", "their-2"]);
+    wait_for("one of theirs that died is missed", || one.members() == without && two.members() == without);
+    let zero = Theirs::start(&bench, &kind, 0);
+    zero.join(&bench, 1);
+    wait_for("it is back", || one.members() == all && zero.members() == all && two.members() == all);
+
+    // Leaving, in both directions.
+    two.leave();
+    wait_for("theirs leaves", || one.members() == pair);
+    one.stop();
+    wait_for("ours leaves", || zero.members() == names(&["their-0"]) && one.has_ended());
+}
