@@ -182,14 +182,14 @@ impl Ours {
             }
             seen.lock().unwrap().ended = true;
         });
-        let mut ours = Self { handle, view };
+        let ours = Self { handle, view };
         ours.expect(awaited);
         ours.handle.set_plan(plan(order));
         ours
     }
 
     /// From now on speakers should be on these hosts, whatever they are.
-    pub(crate) fn expect(&mut self, hosts: &[usize]) {
+    pub(crate) fn expect(&self, hosts: &[usize]) {
         let peer = |host: &usize| Peer {
             node: NodeName::from(format!("host-{host}")),
             address: SocketAddr::new(ip(*host), PORT),

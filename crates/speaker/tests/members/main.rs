@@ -25,9 +25,9 @@ fn names(names: &[&str]) -> BTreeSet<String> {
 fn ours_find_each_other_hand_over_and_notice_a_death() {
     let Some(bench) = Bench::new("ours_find_each_other_hand_over_and_notice_a_death", 3) else { return };
     let order = "our-0,our-1,our-2";
-    let mut zero = Ours::start(&bench, 0, order, &[], VERSIONS);
+    let zero = Ours::start(&bench, 0, order, &[], VERSIONS);
     let one = Ours::start(&bench, 1, order, &[0], VERSIONS);
-    let mut two = Ours::start(&bench, 2, order, &[0, 1], VERSIONS);
+    let two = Ours::start(&bench, 2, order, &[0, 1], VERSIONS);
     let all = names(&["our-0", "our-1", "our-2"]);
     wait_for("all see all", || [&zero, &one, &two].iter().all(|ours| ours.members() == all));
     assert!(one.view().members.values().all(|standing| *standing == Standing::Ours));
@@ -63,7 +63,7 @@ fn share(test: &str, kind: Kind) {
     let Some(bench) = Bench::new(test, 3) else { return };
     // Joining, in both directions.
     let zero = Theirs::start(&bench, &kind, 0);
-    let mut one = Ours::start(&bench, 1, "their-0,our-1", &[0], kind.versions());
+    let one = Ours::start(&bench, 1, "their-0,our-1", &[0], kind.versions());
     let pair = names(&["their-0", "our-1"]);
     wait_for("ours joins theirs", || one.members() == pair && zero.members() == pair);
     assert_eq!(one.view().members["their-0"], Standing::Metallb);
