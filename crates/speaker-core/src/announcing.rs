@@ -47,6 +47,11 @@ impl Announcing {
         Self { node, told: BTreeMap::new(), standing: BTreeMap::new(), interfaces: BTreeSet::new() }
     }
 
+    /// Whether this node answers for the address somewhere.
+    pub(crate) fn announces(&self, ip: IpAddr) -> bool {
+        self.standing.get(&ip).is_some_and(|interfaces| !interfaces.is_empty())
+    }
+
     /// Takes note of a report. Returns the addresses about which it says something new.
     pub(crate) fn report(&mut self, report: &Report) -> BTreeSet<IpAddr> {
         if let Some(interfaces) = &report.interfaces {
@@ -116,6 +121,9 @@ impl Announcing {
                     message: format!("announcing from node \"{}\" with protocol \"layer2\"", self.node),
                 })]);
             }
+        }
+        if told.ips.is_empty() {
+            log_skipped(plan, service, reason.as_ref());
         }
         if told != Told::default() {
             self.told.insert(service.clone(), told);
@@ -227,6 +235,36 @@ fn log_withdrawn(plan: &NodePlan, service: &ServiceKey, ips: &BTreeSet<IpAddr>, 
         reason = reason.map_or("announceFailed", Reason::word),
         why = reason.map_or_else(|| "no selected interface can answer".to_owned(), ToString::to_string),
         "withdrawing service announcement"
+    );
+}
+
+/// MetalLB's lines at level debug about a Service that this node could announce, but does not.
+fn log_skipped(plan: &NodePlan, service: &ServiceKey, reason: Option<&Reason>) {
+    let text = match reason {
+        Some(Reason::NoMatchingAdvertisement { .. }) => "no advertisement matching service on my node",
+        Some(Reason::NodeNetworkUnavailable(_)) => "speaker's node has NodeNetworkUnavailable condition",
+        Some(Reason::NodeExcluded(_)) => {
+            "speaker's node has labeled 'node.kubernetes.io/exclude-from-external-load-balancers'"
+        }
+        Some(Reason::NoServingEndpoint) => {
+            return tracing::debug!(
+                event = "shouldannounce",
+                protocol = "l2",
+                service = %service,
+                "failed no active endpoints"
+            );
+        }
+        _ => return,
+    };
+    let offer = plan.services.get(service).and_then(|plan| plan.as_ref().as_ref().ok());
+    tracing::debug!(
+        event = "skipping should announce l2",
+        protocol = "layer2",
+        service = %service,
+        ips = ?offer.map(|offer| texts(&offer.ips)).unwrap_or_default(),
+        pool = offer.map(|offer| offer.pool.as_str()).unwrap_or_default(),
+        reason = text,
+        "this node does not announce the Service"
     );
 }
 

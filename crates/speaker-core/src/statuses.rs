@@ -20,7 +20,7 @@ use crate::io::{Settings, WriteId};
 
 /// How long a contradicting object of another node is left to its own speaker.
 const SETTLE: Duration = Duration::from_secs(2);
-/// At least this long between two objects of ours for one Service.
+/// At least this long between two objects of ours for one Service, and from when one is missed until the next.
 const RECREATE: Duration = Duration::from_secs(1);
 /// The first pause after a failed request; it doubles.
 const RETRY: Duration = Duration::from_millis(200);
@@ -83,6 +83,8 @@ struct Work {
     /// How many objects were created since the Service was gained, and when the last one was.
     created: u32,
     last_created: Option<Time>,
+    /// Since when there has been none.
+    gone: Option<Time>,
     /// Since when objects of other nodes have been in the way.
     contested_since: Option<Time>,
     /// Nodes whose object we deleted since the Service was gained.
@@ -150,7 +152,8 @@ impl Statuses {
                 if self.desired.insert(service.clone(), desired).is_none()
                     && let Some(work) = self.work.get_mut(service)
                 {
-                    (work.created, work.last_created, work.contested_since) = (0, None, None);
+                    (work.created, work.last_created, work.gone, work.contested_since) =
+                        (0, None, None, None);
                     work.answered.clear();
                 }
             }
@@ -338,18 +341,22 @@ impl Statuses {
 
         let keep = own.iter().max_by_key(|(_, o)| (o.said.can_become(&desired), o.said == desired));
         let Some((kept_name, kept)) = keep else {
-            let pause = match (work.created, foreign.is_empty()) {
-                (0, _) => Duration::ZERO,
-                (_, true) => RECREATE,
-                (n, false) => doubled(RECREATE, n),
-            };
-            if let Some(time) = work.last_created.map(|time| time + pause).filter(|time| *time > now) {
+            // Who deletes an object that was just made may know better who announces the Service: it is not made again
+            // before that had time to become known here.
+            let gone = *work.gone.get_or_insert(now);
+            let time = work.last_created.map(|last| match foreign.is_empty() {
+                true => gone.max(last) + RECREATE,
+                false => (gone + RECREATE).max(last + doubled(RECREATE, work.created)),
+            });
+            if let Some(time) = time.filter(|time| *time > now) {
                 return Step::Wait(time);
             }
+            work.gone = None;
             work.created += 1;
             work.last_created = Some(now);
             return self.create(service);
         };
+        work.gone = None;
         if !kept.said.can_become(&desired) {
             return self.delete(kept_name, kept); // What it says cannot be changed.
         }

@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deleted_node_is_forgotten() {
+    fn a_deleted_node_is_forgotten_s10() {
         let mut store = Store::default();
         let one: v1::Node = object(json!({ "metadata": { "name": "n1" } }));
         store.nodes(&Change::Reset(vec![one.clone()]));

@@ -149,7 +149,7 @@ fn assert_has(line: &Line, expected: &[(&str, &str)]) {
 }
 
 #[test]
-fn announcing_and_withdrawing_name_service_addresses_and_reason() {
+fn announcing_and_withdrawing_name_service_addresses_and_reason_s15() {
     let mut log = Log::new();
     assert_eq!(log.service("192.168.10.200"), [], "the wire has not said anything yet");
     let lines = log.owned("192.168.10.200", Some(&["ens18"]));
@@ -250,4 +250,73 @@ fn a_configuration_object_that_is_refused_is_named_once() {
     assert_eq!(errors.len(), 1, "{lines:?}");
     assert_has(errors[0], &[("controller", "ConfigReconciler"), ("kind", "IPAddressPool"), ("name", "bad")]);
     assert!(log.input(bad()).iter().all(|line| line["level"] != "error"));
+}
+
+#[test]
+fn no_line_of_any_level_holds_a_password_or_a_dump_of_an_object_s16_x17() {
+    const SECRET: &str = "correct-horse-battery-staple";
+    let mut log = Log::new();
+    let peer = |spec: Value| {
+        let metadata = json!({
+            "namespace": "metallb-system", "name": "router", "annotations": { "copy": SECRET },
+        });
+        let object = decode(json!({ "metadata": metadata, "spec": spec }));
+        Input::BGPPeers(Change::Applied(Box::new(object)))
+    };
+    let good = json!({ "myASN": 1, "peerASN": 2, "peerAddress": "10.0.0.1", "password": SECRET });
+    let bad = json!({ "myASN": 0, "peerASN": 0, "peerAddress": "nonsense", "password": SECRET });
+    let mut lines = log.input(peer(good));
+    lines.extend(log.input(peer(bad)));
+    assert!(lines.len() > 1, "{lines:?}");
+    let object = decode(json!({
+        "metadata": { "namespace": "demo", "name": "web", "annotations": { "copy": SECRET } },
+        "spec": { "type": "LoadBalancer" },
+        "status": { "loadBalancer": { "ingress": [{ "ip": "192.168.10.200" }] } },
+    }));
+    lines.extend(log.input(Input::Services(Change::Applied(Box::new(object)))));
+    lines.extend(log.owned("192.168.10.200", Some(&["ens18"])));
+    for line in &lines {
+        for (key, value) in line {
+            assert!(!value.contains(SECRET) && value.len() < 500, "{key}: {value}");
+            assert!(!key.contains(['{', ' ', '&']), "a key is a name: {key} (S27)");
+        }
+    }
+}
+
+#[test]
+fn a_service_that_this_node_skips_says_why_at_level_debug() {
+    let mut log = Log::new();
+    log.service("192.168.10.200");
+    let label = |labels: Value| {
+        let node = decode(json!({ "metadata": { "name": "n1", "labels": labels } }));
+        Input::Nodes(Change::Applied(Box::new(node)))
+    };
+    let skipped = |lines: &[Line]| {
+        let line = lines.iter().find(|line| line.get("level").is_some_and(|level| level == "debug"));
+        line.unwrap_or_else(|| panic!("{lines:?}")).clone()
+    };
+    let excluded = label(json!({ "node.kubernetes.io/exclude-from-external-load-balancers": "" }));
+    assert_has(
+        &skipped(&log.input(excluded)),
+        &[
+            ("event", "skipping should announce l2"),
+            ("protocol", "layer2"),
+            ("service", "demo/web"),
+            (
+                "reason",
+                "speaker's node has labeled 'node.kubernetes.io/exclude-from-external-load-balancers'",
+            ),
+        ],
+    );
+    log.input(label(json!({})));
+    let none = Change::Deleted { namespace: "demo".into(), name: "web-1".into() };
+    assert_has(
+        &skipped(&log.input(Input::EndpointSlices(none))),
+        &[
+            ("event", "shouldannounce"),
+            ("protocol", "l2"),
+            ("service", "demo/web"),
+            ("message", "failed no active endpoints"),
+        ],
+    );
 }

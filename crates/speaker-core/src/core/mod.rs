@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use ferrolb_announce::{Finding, Inputs, Members, NodePlan};
 use ferrolb_api::Clock;
+use ferrolb_api::event::{Event, EventKind};
 use ferrolb_config::state::{self, Component, Identity, Reporter};
 use ferrolb_net_types::{ServiceKey, Time};
 
@@ -56,8 +57,8 @@ pub struct Core {
     saving: Option<Time>,
     saved: Option<Time>,
     findings: BTreeMap<IpAddr, Finding>,
-    /// IPv6 addresses that were said not to be answered for.
-    unanswered: BTreeSet<IpAddr>,
+    /// The findings that the users of the address were told.
+    told_findings: BTreeMap<IpAddr, Finding>,
     announcing: Announcing,
     /// Services whose announcement may have changed.
     review: BTreeSet<ServiceKey>,
@@ -123,7 +124,7 @@ impl Core {
             saving: None,
             saved: None,
             findings: BTreeMap::new(),
-            unanswered: BTreeSet::new(),
+            told_findings: BTreeMap::new(),
             announcing: Announcing::new(settings.node.clone()),
             review: BTreeSet::new(),
             wire: WireState::Silent,
@@ -318,7 +319,6 @@ impl Core {
         for ip in &moved {
             self.review_holders(*ip);
             self.tell_finding(*ip);
-            self.tell_unanswered(*ip);
         }
         if !self.planned || !moved.is_empty() {
             self.effects.push_back(Effect::Plan(Arc::new(self.plan.clone())));
@@ -338,6 +338,7 @@ impl Core {
         }
         for ip in self.announcing.report(report) {
             self.review_holders(ip);
+            self.tell_finding(ip);
         }
     }
 
@@ -348,38 +349,46 @@ impl Core {
     }
 
     fn review(&mut self, service: &ServiceKey) {
-        // What a former process did was told by it.
-        let known = self.resumed || (self.wire == WireState::First && self.statuses.says_ours(service));
+        let known = self.is_known(service);
         let regarding = self.store.reference(service);
         let (plan, members) = (&self.plan, &self.members);
         let desired = self.announcing.review(plan, members, service, &regarding, known, &mut self.effects);
         self.statuses.want(service, desired);
     }
 
-    /// Logs that nobody answers for an address because it is of IPv6.
-    fn tell_unanswered(&mut self, ip: IpAddr) {
-        if !self.plan.addresses.contains_key(&ip) {
-            self.unanswered.remove(&ip);
-        } else if ip.is_ipv6() && self.unanswered.insert(ip) {
-            tracing::warn!(protocol = "layer2", ip = %ip, "IPv6 addresses are not announced by this version");
+    /// Logs a finding about an address when it appears or changes, and tells the users of the address if this node
+    /// announces it.
+    fn tell_finding(&mut self, ip: IpAddr) {
+        let plan = self.plan.addresses.get(&ip);
+        let Some((plan, finding)) = plan.and_then(|plan| Some((plan, plan.finding.as_ref()?))) else {
+            self.findings.remove(&ip);
+            self.told_findings.remove(&ip);
+            return;
+        };
+        if self.findings.get(&ip) != Some(finding) {
+            tracing::warn!(event = "sharersDisagree", protocol = "layer2", ip = %ip, "{finding}");
+            self.findings.insert(ip, finding.clone());
+        }
+        if !self.announcing.announces(ip) || self.told_findings.get(&ip) == Some(finding) {
+            return;
+        }
+        self.told_findings.insert(ip, finding.clone());
+        for service in &plan.services {
+            if self.is_known(service) {
+                continue;
+            }
+            self.effects.push_back(Effect::Event(Event {
+                regarding: self.store.reference(service),
+                kind: EventKind::Warning,
+                reason: "sharersDisagree",
+                message: format!("LB IP \"{ip}\": {finding}"),
+            }));
         }
     }
 
-    /// Logs a finding about an address when it appears or changes.
-    fn tell_finding(&mut self, ip: IpAddr) {
-        let finding = self.plan.addresses.get(&ip).and_then(|address| address.finding.clone());
-        if self.findings.get(&ip) == finding.as_ref() {
-            return;
-        }
-        match finding {
-            Some(finding) => {
-                tracing::warn!(event = "sharersDisagree", protocol = "layer2", ip = %ip, "{finding}");
-                self.findings.insert(ip, finding);
-            }
-            None => {
-                self.findings.remove(&ip);
-            }
-        }
+    /// Whether users were told by a former process that this node announces the Service.
+    fn is_known(&self, service: &ServiceKey) -> bool {
+        self.resumed || (self.wire == WireState::First && self.statuses.says_ours(service))
     }
 }
 

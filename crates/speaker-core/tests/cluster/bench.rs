@@ -47,6 +47,8 @@ pub(crate) struct Speaker {
     /// The series `metallb_speaker_announced`.
     pub(crate) announced: BTreeSet<(String, String)>,
     pub(crate) counters: BTreeMap<IpAddr, wire::Counters>,
+    /// `metallb_k8s_client_config_loaded_bool`, and `…_stale_bool`.
+    pub(crate) loaded: bool,
     pub(crate) stale: bool,
     /// What `/readyz` says.
     pub(crate) ready: bool,
@@ -123,6 +125,7 @@ impl Bench {
             mail: VecDeque::new(),
             announced: BTreeSet::new(),
             counters: BTreeMap::new(),
+            loaded: false,
             stale: false,
             ready: false,
             api_lost: false,
@@ -367,7 +370,7 @@ impl Speaker {
                 Effect::L2Counters { ip, counters: None } => {
                     self.counters.remove(&ip);
                 }
-                Effect::Configuration { stale, .. } => self.stale = stale,
+                Effect::Configuration { loaded, stale } => (self.loaded, self.stale) = (loaded, stale),
                 Effect::Reconciled { .. } => {}
             }
         }

@@ -61,7 +61,7 @@ fn the_exclusion_label_moves_the_address_and_its_removal_brings_it_back() {
 }
 
 #[test]
-fn a_lost_network_moves_the_address() {
+fn a_lost_network_moves_the_address_l2_11() {
     let mut bench = hello();
     let network =
         |status| json!({ "status": { "conditions": [{ "type": "NetworkUnavailable", "status": status }] } });
@@ -74,7 +74,7 @@ fn a_lost_network_moves_the_address() {
 }
 
 #[test]
-fn cordon_drain_and_not_ready_move_nothing_and_write_nothing() {
+fn cordon_drain_and_not_ready_move_nothing_and_write_nothing_s49() {
     let mut bench = hello();
     bench.take_writes();
     bench.take_events();
@@ -95,7 +95,7 @@ fn cordon_drain_and_not_ready_move_nothing_and_write_nothing() {
 }
 
 #[test]
-fn an_excluded_master_takes_part_only_when_told_to() {
+fn an_excluded_master_takes_part_only_when_told_to_l2_10() {
     let mut bench = hello();
     bench.api.patch("Node", "", NODE1, &json!({ "metadata": { "labels": { EXCLUDE: "" } } }));
     bench.api.patch("Node", "", NODE2, &json!({ "metadata": { "labels": { EXCLUDE: "true" } } }));
@@ -159,7 +159,7 @@ fn a_shared_address_is_answered_until_its_last_service_goes() {
 }
 
 #[test]
-fn sharers_with_different_advertisements_have_one_owner() {
+fn sharers_with_different_advertisements_have_one_owner_s31() {
     let mut bench = Bench::new();
     bench.api.delete("L2Advertisement", "metallb-system", "l2");
     for (app, node) in [("a", NODE1), ("b", NODE2)] {
@@ -184,13 +184,26 @@ fn sharers_with_different_advertisements_have_one_owner() {
     bench.settle();
     assert_eq!(bench.owner(IP), Some(NODE1), "of equal age, the first by name decides");
     assert_eq!(bench.statuses(), ["demo/a@k8s-node-1"]);
+    // Its users are told by the one who announces it, once.
+    let told: Vec<_> = bench.events.iter().filter(|(_, event)| event.reason == "sharersDisagree").collect();
+    let about: Vec<_> = told.iter().map(|(node, event)| (*node, event.regarding.name.as_str())).collect();
+    assert_eq!(about, [(NODE1, "a"), (NODE1, "b")]);
+    let text = &told[0].1.message;
+    assert!(text.contains(IP) && text.contains("demo/a: k8s-node-1, demo/b: k8s-node-2"), "{text}");
+    bench.take_events();
+    bench.api.patch("Service", "demo", "a", &json!({ "metadata": { "labels": { "more": "1" } } }));
+    bench.start(NODE2, "1");
+    bench.settle();
+    assert_eq!(bench.take_events(), Vec::<String>::new());
+
     bench.api.delete("Service", "demo", "a");
     bench.settle();
     assert_eq!(bench.owner(IP), Some(NODE2));
+    assert_eq!(bench.take_events(), ["k8s-node-2: nodeAssigned b"]);
 }
 
 #[test]
-fn a_service_that_leaves_our_class_is_withdrawn() {
+fn a_service_that_leaves_our_class_is_withdrawn_s03_x12() {
     let mut bench = Bench::new();
     bench.settings = |settings| settings.lb_class = "ferrolb".into();
     bench.api.put("EndpointSlice", endpoints("web", &[NODE1]));
@@ -210,7 +223,7 @@ fn a_service_that_leaves_our_class_is_withdrawn() {
 }
 
 #[test]
-fn an_address_that_leaves_the_pools_is_withdrawn_and_nothing_else_stops() {
+fn an_address_that_leaves_the_pools_is_withdrawn_and_nothing_else_stops_s04() {
     let mut bench = hello();
     bench.api.put("EndpointSlice", endpoints("second", &[NODE1]));
     bench.api.put("Service", service("second", "192.168.10.210"));

@@ -5,10 +5,12 @@
 mod api;
 mod bench;
 mod chaos;
+mod collection;
 mod election;
 mod joining;
 mod mixed;
 mod outage;
 mod restart;
+mod states;
 mod statuses;
 mod telling;

@@ -3,9 +3,10 @@
 
 use std::time::Duration;
 
+use ferrolb_announce::Standing;
 use serde_json::json;
 
-use crate::bench::{Bench, NODE1, NODE2, endpoints, service};
+use crate::bench::{Bench, MASTER, NODE1, NODE2, endpoints, service};
 
 /// Twenty Services.
 fn many() -> Bench {
@@ -79,7 +80,7 @@ fn what_a_former_process_said_and_is_no_longer_true_goes() {
 }
 
 #[test]
-fn nothing_is_deleted_before_every_kind_is_listed_and_the_wire_has_spoken() {
+fn nothing_is_deleted_before_every_kind_is_listed_and_the_wire_has_spoken_a11() {
     let mut bench = many();
     let before = bench.statuses();
     // It sees its lists, but has no interface yet: nothing it says could be known to be untrue.
@@ -90,4 +91,57 @@ fn nothing_is_deleted_before_every_kind_is_listed_and_the_wire_has_spoken() {
     assert_eq!(bench.statuses(), before);
     assert_eq!(bench.take_writes(), Vec::<String>::new());
     assert_eq!(bench.speakers[NODE2].announced.len(), led(&bench, NODE2));
+}
+
+/// A thousand Services, led by two of three speakers.
+fn thousand() -> Bench {
+    let mut bench = Bench::started();
+    bench.api.patch(
+        "IPAddressPool",
+        "metallb-system",
+        "pool",
+        &json!({ "spec": { "addresses": ["10.20.0.0/22"] } }),
+    );
+    for n in 0..1_000 {
+        bench.api.put("EndpointSlice", endpoints(&format!("s{n}"), &[NODE1]));
+        bench.api.put("Service", service(&format!("s{n}"), &format!("10.20.{}.{}", n / 250, n % 250)));
+    }
+    bench.run(Duration::from_secs(20));
+    assert_eq!(bench.statuses().len(), 1_000);
+    bench.take_writes();
+    bench.take_events();
+    bench
+}
+
+#[test]
+fn a_restart_among_a_thousand_services_writes_what_changed_and_next_to_nothing_else() {
+    let mut bench = thousand();
+    // The container is started again: the Pod is the same.
+    bench.start(NODE1, "1");
+    bench.run(Duration::from_secs(30));
+    assert_eq!((bench.take_writes(), bench.take_events()), (vec![], vec![]));
+    // Another Pod: it owns the objects now.
+    let led = led(&bench, NODE1);
+    assert!((400..600).contains(&led));
+    bench.start(NODE1, "2");
+    bench.run(Duration::from_secs(30));
+    let (writes, events) = (bench.take_writes(), bench.take_events());
+    assert!(writes.len() + events.len() <= led + 10, "{} and {}", writes.len(), events.len());
+    // All restart at once, as after an outage.
+    bench.start_all();
+    bench.run(Duration::from_secs(30));
+    let (writes, events) = (bench.take_writes(), bench.take_events());
+    assert!(writes.len() + events.len() <= led + 10, "{} and {}", writes.len(), events.len());
+}
+
+#[test]
+fn members_that_come_and_go_without_moving_anything_write_and_tell_nothing() {
+    let mut bench = thousand();
+    let ours = Standing::Ours;
+    let all = [(MASTER, ours), (NODE1, ours), (NODE2, ours), ("elsewhere", ours)];
+    for members in [&all[..], &all[..3], &all[1..], &all[..]] {
+        bench.members(members, &[]);
+        bench.run(Duration::from_secs(10));
+    }
+    assert_eq!((bench.take_writes(), bench.take_events()), (vec![], vec![]));
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ferrolb_api::request::WriteError;
 use serde_json::{Value, json};
 
-use crate::bench::{Bench, NODE1, NODE2, endpoints, service};
+use crate::bench::{Bench, EXCLUDE, NODE1, NODE2, endpoints, service};
 
 const IP: &str = "192.168.10.200";
 
@@ -75,7 +75,7 @@ fn the_object_is_metallbs() {
 }
 
 #[test]
-fn interfaces_follow_the_advertisement() {
+fn interfaces_follow_the_advertisement_in_order_s51() {
     let mut bench = one_service();
     assert_eq!(bench.statuses(), ["demo/four@k8s-node-1 ens18"]);
     let set = |bench: &mut Bench, interfaces: Value| {
@@ -128,7 +128,7 @@ fn what_others_do_to_it_is_repaired() {
 }
 
 #[test]
-fn a_dead_speakers_object_is_deleted_once_it_had_time_to_do_so_itself() {
+fn a_dead_speakers_object_is_deleted_once_it_had_time_to_do_so_itself_a17() {
     let mut bench = one_service();
     bench.api.put("ServiceL2Status", foreign("l2-left", "k8s-node-9"));
     bench.run(Duration::from_millis(1_500));
@@ -139,7 +139,7 @@ fn a_dead_speakers_object_is_deleted_once_it_had_time_to_do_so_itself() {
 }
 
 #[test]
-fn a_speaker_that_is_no_owner_leaves_others_objects_alone() {
+fn a_speaker_that_is_no_owner_leaves_others_objects_alone_a18() {
     let mut bench = one_service();
     bench.stop(NODE1);
     let orphan = bench.statuses();
@@ -195,4 +195,51 @@ fn a_failing_api_is_tried_again_with_pauses_until_all_is_true() {
     bench.run(Duration::from_secs(120));
     let owner = bench.owner("192.168.10.201").unwrap();
     assert_eq!(bench.statuses(), [format!("demo/five@{owner} ens18")]);
+}
+
+#[test]
+fn each_move_ends_with_one_object_of_the_right_node_within_a_second_st_1() {
+    let mut bench = one_service();
+    let mut nodes = [NODE2, NODE1].into_iter().cycle();
+    for round in 0..20 {
+        let node = nodes.next().unwrap();
+        let value = if node == NODE2 { json!("") } else { Value::Null };
+        bench.api.patch("Node", "", NODE1, &json!({ "metadata": { "labels": { EXCLUDE: value } } }));
+        bench.run(Duration::from_millis(1_000));
+        assert!(bench.statuses().contains(&format!("demo/four@{node} ens18")), "round {round}");
+        bench.run(Duration::from_millis(1_000));
+        assert_eq!(bench.statuses(), [format!("demo/four@{node} ens18")], "round {round}");
+    }
+}
+
+#[test]
+fn who_writes_into_it_all_the_time_is_answered_without_an_error_st_3() {
+    let mut bench = one_service();
+    let name = status_name(&bench);
+    for n in 0..250 {
+        let patch = json!({ "metadata": { "annotations": { "n": n.to_string() } } });
+        bench.api.patch("ServiceL2Status", "metallb-system", &name, &patch);
+        if n % 50 == 0 {
+            let interfaces = json!({ "status": { "interfaces": [{ "name": "nonsense" }] } });
+            bench.api.patch("ServiceL2Status", "metallb-system", &name, &interfaces);
+        }
+        bench.run(Duration::from_millis(20));
+    }
+    assert_eq!(bench.statuses(), ["demo/four@k8s-node-1 ens18"]);
+    let writes = bench.take_writes();
+    assert_eq!(writes, ["PATCH servicel2statuses/status"; 5], "what is of no concern is not answered");
+}
+
+#[test]
+fn the_first_address_that_is_announced_speaks_for_all_s53() {
+    let mut bench = one_service();
+    let both =
+        json!({ "status": { "loadBalancer": { "ingress": [{ "ip": "192.168.10.203" }, { "ip": IP }] } } });
+    bench.api.patch("Service", "demo", "four", &both);
+    bench.settle();
+    let all: Vec<_> = bench.statuses();
+    let owners: Vec<_> = ["192.168.10.203", IP].map(|ip| bench.owner(ip).unwrap()).into();
+    for node in owners {
+        assert!(all.contains(&format!("demo/four@{node} ens18")), "{all:?}");
+    }
 }

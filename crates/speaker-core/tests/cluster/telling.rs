@@ -23,7 +23,7 @@ fn state(bench: &Bench, node: &str) -> Value {
 }
 
 #[test]
-fn a_gain_is_told_once_in_metallbs_words() {
+fn a_gain_is_told_once_in_metallbs_words_s14_st_6_st_7() {
     let mut bench = web(Bench::started());
     let version = bench.api.list("Service").next().unwrap()["metadata"]["resourceVersion"].clone();
     let (node, event) = &bench.events[0];
@@ -45,7 +45,7 @@ fn a_gain_is_told_once_in_metallbs_words() {
 }
 
 #[test]
-fn an_interface_that_no_node_has_is_told_once_and_the_address_is_not_announced() {
+fn an_interface_that_no_node_has_is_told_once_and_the_address_is_not_announced_s33_s34() {
     let mut bench = web(Bench::started());
     bench.take_events();
     bench.api.patch("L2Advertisement", "metallb-system", "l2", &json!({ "spec": { "interfaces": ["foo"] } }));
@@ -68,6 +68,29 @@ fn an_interface_that_no_node_has_is_told_once_and_the_address_is_not_announced()
     bench.settle();
     assert_eq!(bench.take_events(), ["k8s-node-1: nodeAssigned web"]);
     assert_eq!(bench.statuses(), ["demo/web@k8s-node-1 foo"]);
+}
+
+#[test]
+fn an_interface_that_is_there_and_cannot_answer_is_no_interface_s35() {
+    let mut bench = web(Bench::started());
+    bench.take_events();
+    // It is down, enslaved or without ARP: the wire side does not count it.
+    let now = bench.now;
+    bench.speakers.get_mut(NODE1).unwrap().interfaces(now, &["lo1"]);
+    bench.settle();
+    assert_eq!(bench.take_events(), ["k8s-node-1: announceFailed web"]);
+    assert!(bench.speakers[NODE1].announced.is_empty());
+}
+
+#[test]
+fn an_address_that_one_of_its_interfaces_can_serve_has_not_failed() {
+    let mut bench = web(Bench::started());
+    bench.take_events();
+    let some = json!({ "spec": { "interfaces": ["ens18", "nowhere"] } });
+    bench.api.patch("L2Advertisement", "metallb-system", "l2", &some);
+    bench.settle();
+    assert_eq!(bench.take_events(), Vec::<String>::new());
+    assert_eq!(bench.statuses(), ["demo/web@k8s-node-1 ens18"], "and only where it is served");
 }
 
 #[test]
@@ -98,7 +121,19 @@ fn counters_follow_the_traffic() {
 }
 
 #[test]
-fn each_speaker_has_a_configuration_state_and_writes_it_once() {
+fn series_of_an_address_go_with_it_s43() {
+    let mut bench = web(Bench::started());
+    assert_eq!(bench.speakers[NODE1].announced.len(), 1);
+    bench.api.delete("Service", "demo", "web");
+    bench.run(std::time::Duration::from_secs(1));
+    assert!(bench.speakers[NODE1].announced.is_empty(), "the gauge at once");
+    assert_eq!(bench.speakers[NODE1].counters.len(), 1, "counters are scraped once more");
+    bench.run(std::time::Duration::from_secs(610));
+    assert!(bench.speakers[NODE1].counters.is_empty());
+}
+
+#[test]
+fn each_speaker_has_a_configuration_state_and_writes_it_once_c01_s08() {
     let mut bench = web(Bench::started());
     for node in [NODE1, NODE2] {
         let status = state(&bench, node);
@@ -113,7 +148,7 @@ fn each_speaker_has_a_configuration_state_and_writes_it_once() {
 }
 
 #[test]
-fn a_bad_pool_shows_and_the_last_good_one_goes_on() {
+fn a_bad_pool_shows_and_the_last_good_one_goes_on_s05_s07() {
     let mut bench = web(Bench::started());
     let backwards = json!({ "spec": { "addresses": ["192.168.10.220-192.168.10.200"] } });
     bench.api.patch("IPAddressPool", "metallb-system", "pool", &backwards);
@@ -169,7 +204,7 @@ fn objects_of_other_namespaces_are_nobodys() {
 }
 
 #[test]
-fn an_object_that_cannot_be_read_is_named_and_its_last_good_version_stays() {
+fn an_object_that_cannot_be_read_is_named_and_its_last_good_version_stays_s06() {
     let mut bench = web(Bench::started());
     let broken = ferrolb_config::Undecodable {
         kind: "IPAddressPool",
