@@ -38,9 +38,15 @@ impl Wire {
 
     /// From now on these speakers live.
     pub(super) fn set_members(&mut self, now: Time, members: Members, manner: Manner) {
-        if self.members.as_ref() != Some(&members) {
-            self.members = Some(members);
+        if self.members.as_ref() == Some(&members) {
+            return;
+        }
+        let first = self.members.replace(members).is_none();
+        if first {
             self.decide_all(now, manner);
+        } else if let Some(plan) = self.plan.clone().filter(|_| self.ready()) {
+            // With ten thousand addresses most of this must be nothing but a look.
+            plan.addresses.keys().for_each(|ip| self.reconsider(now, *ip, manner));
         }
     }
 
@@ -78,6 +84,22 @@ impl Wire {
         let over: Vec<IpAddr> =
             self.handing.iter().filter(|(_, until)| **until <= now).map(|(ip, _)| *ip).collect();
         over.into_iter().for_each(|ip| self.give_up(now, ip));
+    }
+
+    /// Decides about an address whose plan is the same.
+    fn reconsider(&mut self, now: Time, ip: IpAddr, manner: Manner) {
+        let (Some(plan), Some(members)) = (&self.plan, &self.members) else { return };
+        let owner = plan.addresses.get(&ip).and_then(|address| owner(address, members));
+        let leads = owner == Some(&self.node);
+        let (answers, handing) = (self.owned.contains(&ip), self.handing.contains_key(&ip));
+        let settled = match (answers, leads) {
+            (true, true) => !handing,
+            (true, false) => handing && owner.is_some() && manner == Manner::HandOver,
+            (false, leads) => !leads,
+        };
+        if !settled {
+            self.decide(now, ip, manner);
+        }
     }
 
     /// Makes the engine agree with the plan and the members about one address.

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // the helpers of tests
 
 mod away;
+mod lines;
 mod network;
 mod reasons;
 mod start;

@@ -205,6 +205,7 @@ impl Machine {
         if matches!(self.gate, Gate::Leaving { .. }) {
             return;
         }
+        lines::leaving();
         self.gate = Gate::Leaving { left: false };
         self.dirty = true;
         self.engine.handle(now, Input::Leave { within: LEAVE_WITHIN });
@@ -227,7 +228,10 @@ impl Machine {
     /// The engine has told the others that it leaves.
     pub(super) fn left(&mut self, now: Time) -> bool {
         match &mut self.gate {
-            Gate::Leaving { left } => *left = true,
+            Gate::Leaving { left } => {
+                *left = true;
+                lines::left();
+            }
             // From now on it reads, to see what becomes of the others.
             Gate::Away { .. } => self.engine.handle(now, Input::Return),
             _ => {}

@@ -70,6 +70,16 @@ pub(super) fn troubles(before: &BTreeSet<Trouble>, now: &BTreeSet<Trouble>) {
     }
 }
 
+/// It leaves for good.
+pub(super) fn leaving() {
+    tracing::info!(op = "shutdown", "leaving memberlist cluster");
+}
+
+/// … and the others have been told.
+pub(super) fn left() {
+    tracing::info!(op = "shutdown", "left memberlist cluster");
+}
+
 /// It leaves for as long as others know better what is to be announced.
 pub(super) fn steps_aside() {
     tracing::warn!(
