@@ -101,7 +101,11 @@ pub async fn own_pod(client: &Client, reach: &Reach, namespace: &str, name: &str
                 "unable to get own pod for owner references, retrying"
             );
         }
-        tokio::time::sleep(backoff.wait()).await;
+        // When anybody else gets through, there is no point in waiting on.
+        tokio::select! {
+            () = tokio::time::sleep(backoff.wait()) => {}
+            () = reach.heard(), if error.code == 0 => {}
+        }
     }
 }
 

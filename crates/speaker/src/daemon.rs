@@ -89,6 +89,9 @@ pub async fn run(options: Options, client: Client, stop: CancellationToken) -> a
     stay_small(readiness);
     let ended = control(&options, kept, &mut shell, feed, inbox, &mut tasks, &stop).await;
     shell.leave().await;
+    if ended.is_ok() {
+        tracing::info!(op = "shutdown", "done");
+    }
     ended
 }
 
@@ -268,6 +271,5 @@ impl Shell {
         if tokio::time::timeout(LEAVE, left).await.is_err() {
             tracing::warn!(op = "shutdown", "the addresses could not be handed over in time");
         }
-        tracing::info!(op = "shutdown", "done");
     }
 }

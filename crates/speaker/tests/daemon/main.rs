@@ -9,10 +9,11 @@ mod cable;
 use std::path::PathBuf;
 
 use ferrolb_api::{ConfigurationState, IPAddressPool, L2Advertisement, ServiceL2Status};
+use ferrolb_gossip::wire::KeyRule;
 use ferrolb_kube_support::client::Source;
 use ferrolb_kube_support::common::Common;
 use ferrolb_kube_support::tls::TlsOptions;
-use ferrolb_speaker::{Options, run};
+use ferrolb_speaker::{MemberList, Options, run};
 use k8s_openapi::api::core::v1::{Event, Namespace, Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -36,8 +37,12 @@ struct Speaker {
 
 impl Speaker {
     fn start(bench: &Bench) -> Self {
+        Self::start_with(bench, |_| {})
+    }
+
+    fn start_with(bench: &Bench, change: impl FnOnce(&mut Options)) -> Self {
         let stop = CancellationToken::new();
-        let options = Options {
+        let mut options = Options {
             common: Common {
                 namespace: NAMESPACE.to_owned(),
                 pod_name: "speaker-1".to_owned(),
@@ -55,6 +60,7 @@ impl Speaker {
             secret_directory: None,
             state: None,
         };
+        change(&mut options);
         let ended = tokio::spawn(run(options, bench.client.clone(), stop.clone()));
         Self { stop, ended }
     }
@@ -211,5 +217,94 @@ async fn a_stop_while_the_api_server_is_away_ends_at_once() {
     bench.pull();
     let speaker = Speaker::start(&bench);
     tokio::task::yield_now().await;
+    speaker.stop().await;
+}
+
+#[tokio::test]
+async fn what_decides_is_kept_and_a_start_without_the_api_goes_on_from_it() {
+    let bench = Bench::new().await;
+    cluster(&bench).await;
+    service(&bench, "hello-lb", "192.168.10.200").await;
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("speaker-node-1.snapshot");
+    let keeping = || |options: &mut Options| options.state = Some(directory.path().to_owned());
+    let speaker = Speaker::start_with(&bench, keeping());
+    let kept = until("something is kept", || async {
+        let text = std::fs::read_to_string(&file).ok()?;
+        text.contains("192.168.10.200").then_some(text)
+    })
+    .await;
+    assert!(kept.starts_with("ferrolb speaker snapshot 1 "), "{kept}");
+    speaker.stop().await;
+
+    bench.pull();
+    let speaker = Speaker::start_with(&bench, keeping());
+    tokio::task::yield_now().await;
+    speaker.stop().await;
+
+    // What is damaged is as good as nothing, and is replaced.
+    std::fs::write(&file, &kept[..kept.len() / 2]).unwrap();
+    let speaker = Speaker::start_with(&bench, keeping());
+    tokio::task::yield_now().await;
+    bench.plug_in();
+    until("it is whole again", || async {
+        (std::fs::read_to_string(&file).ok().as_deref() == Some(kept.as_str())).then_some(())
+    })
+    .await;
+    speaker.stop().await;
+}
+
+#[tokio::test]
+async fn a_speaker_whose_port_is_closed_is_named_on_the_own_pod_and_in_its_state() {
+    let bench = Bench::new().await;
+    cluster(&bench).await;
+    let labels = json!({ "app": "metallb", "component": "speaker" });
+    let pods: Api<Pod> = Api::namespaced(bench.direct.clone(), NAMESPACE);
+    let spec = |node: &str| json!({ "nodeName": node, "containers": [{ "name": "c", "image": "i" }] });
+    pods.delete("speaker-1", &Default::default()).await.unwrap();
+    for (name, node, ip) in [
+        ("speaker-1", "node-1", "127.0.0.1"),
+        ("speaker-2", "node-2", "127.0.0.2"),
+        ("web", "node-3", "127.0.0.3"),
+    ] {
+        let labels = if name == "web" { json!({ "app": "web" }) } else { labels.clone() };
+        create::<Pod>(
+            &bench,
+            NAMESPACE,
+            json!({ "metadata": { "name": name, "labels": labels }, "spec": spec(node) }),
+        )
+        .await;
+        let status = Patch::Merge(json!({ "status": { "podIP": ip, "phase": "Running" } }));
+        pods.patch_status(name, &PatchParams::default(), &status).await.unwrap();
+    }
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let speaker = Speaker::start_with(&bench, |options| {
+        options.members = Some(MemberList {
+            labels: "app=metallb,component=speaker".to_owned(),
+            bind: "127.0.0.1".parse().unwrap(),
+            port,
+            wan: false,
+            rule: KeyRule::default(),
+        });
+    });
+    let named = format!("node-2 (127.0.0.2:{port}): its port is closed");
+    let events: Api<Event> = Api::namespaced(bench.direct.clone(), NAMESPACE);
+    let event = until("an event names it", || async {
+        let all = events.list(&ListParams::default()).await.unwrap().items;
+        all.into_iter().find(|event| event.reason.as_deref() == Some("MembersUnreachable"))
+    })
+    .await;
+    assert_eq!(event.type_.as_deref(), Some("Warning"));
+    assert_eq!(event.involved_object.name.as_deref(), Some("speaker-1"));
+    assert!(event.message.as_deref().unwrap().ends_with(&named), "{event:?}");
+    let states: Api<ConfigurationState> = Api::namespaced(bench.direct.clone(), NAMESPACE);
+    until("its state names it", || async {
+        let state = serde_json::to_value(states.get_opt("speaker-node-1").await.unwrap()?).unwrap();
+        let conditions = state["status"]["conditions"].as_array()?;
+        let members = conditions.iter().find(|condition| condition["type"] == "ferrolb.io/Members")?;
+        assert_eq!((&members["status"], &members["message"]), (&json!("False"), &json!(named)));
+        (state["status"]["result"] == "Valid").then_some(())
+    })
+    .await;
     speaker.stop().await;
 }
