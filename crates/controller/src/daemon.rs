@@ -26,7 +26,7 @@ use crate::gauges::Gauges;
 use crate::memberlist_secret;
 use crate::options::{Level, Options, WebhookMode};
 use crate::replicas::Replica;
-use crate::webhook;
+use crate::webhook::{self, Webhooks};
 
 /// The first word of the User-Agent, under which the API server files writes that name no manager.
 const FIELD_MANAGER: &str = "controller";
@@ -59,34 +59,35 @@ pub async fn run(options: Options, client: Client, stop: CancellationToken) -> a
 
     let reach = Reach::default();
     let common = &options.common;
-    let (listed, settled) = (Readiness::not_yet(), Readiness::not_yet());
-    let settled = match options.webhook_mode {
+    let listed = Readiness::not_yet();
+    let Webhooks { settled, closed } = match options.webhook_mode {
         WebhookMode::Enabled | WebhookMode::OnlyWebhook => {
-            webhook::start(&options, &client, &reach, &mut tasks)
+            webhook::start(&options, &client, &reach, &stop, &mut tasks)
         }
-        WebhookMode::Disabled => {
-            settled.set(true);
-            settled
-        }
+        WebhookMode::Disabled => Webhooks::none(),
     };
-    tokio::spawn(webhook::ready_with(listed.clone(), settled, readiness.clone()));
+    tokio::spawn(ready_until(stop.clone(), listed.clone(), settled, readiness.clone()));
     if let Some(secret) = options.memberlist_secret.clone() {
         let (namespace, deployment) = (common.namespace.clone(), options.deployment.clone());
         tokio::spawn(memberlist_secret::ensure(client.clone(), namespace, secret, deployment));
     }
+    let ended_well = async {
+        stop.cancelled().await;
+        closed.cancelled().await;
+    };
     if options.webhook_mode == WebhookMode::OnlyWebhook {
         // There is nothing to list, and nothing to decide.
         listed.set(true);
         stay_small(readiness);
         return tokio::select! {
             ended = tasks.join_next() => Err(task_ended(ended)),
-            () = stop.cancelled() => Ok(()),
+            () = ended_well => Ok(()),
         };
     }
     let pod = tokio::select! {
         pod = own_pod(&client, &reach, &common.namespace, &common.pod_name) => pod,
         ended = tasks.join_next() => return Err(task_ended(ended)),
-        () = stop.cancelled() => return Ok(()),
+        () = ended_well => return Ok(()),
     };
 
     let clocks = Clocks::start();
@@ -112,10 +113,14 @@ pub async fn run(options: Options, client: Client, stop: CancellationToken) -> a
         watch_announcements(&feed, &common.namespace, &client, &reach, &mut tasks);
     }
     let results = feed.own();
+    let writer = Writer::start(client.clone(), reach.clone(), move |id, result| {
+        // Nobody listens only while the process ends.
+        let _ = results.send(Input::Written { id, result });
+    });
     let shell = Shell {
         replica: Replica {
             client: client.clone(),
-            reach: reach.clone(),
+            reach,
             namespace: common.namespace.clone(),
             pod_name: pod.name,
             pod_uid: pod.uid,
@@ -123,11 +128,8 @@ pub async fn run(options: Options, client: Client, stop: CancellationToken) -> a
             field_manager: FIELD_MANAGER,
             answers: feed.own(),
         },
-        writer: Writer::start(client.clone(), reach, move |id, result| {
-            // Nobody listens only while the process ends.
-            let _ = results.send(Input::Written { id, result });
-        }),
-        recorder: Recorder::start(client, "metallb-controller"),
+        recorder: Recorder::behind(writer.idle(), client, "metallb-controller"),
+        writer,
         metrics,
         gauges,
     };
@@ -164,9 +166,18 @@ pub async fn run(options: Options, client: Client, stop: CancellationToken) -> a
         }
     };
     // Whoever waits in vain loses nothing: the others take the Lease when it expires.
-    let _ = tokio::time::timeout(FAREWELL, farewell).await;
+    let _ = tokio::join!(tokio::time::timeout(FAREWELL, farewell), closed.cancelled());
     tracing::info!(op = "shutdown", "done");
     Ok(())
+}
+
+/// Ready as soon as it may be, and not any more from the stop on: who is to end is sent nobody.
+async fn ready_until(stop: CancellationToken, listed: Readiness, settled: Readiness, ready: Readiness) {
+    tokio::select! {
+        () = webhook::ready_with(listed, settled, ready.clone()) => stop.cancelled().await,
+        () = stop.cancelled() => {}
+    }
+    ready.set(false);
 }
 
 fn start_watches(feed: &Feed<Input>, namespace: &str, client: &Client, reach: &Reach, tasks: &mut Tasks) {

@@ -14,6 +14,7 @@ use ferrolb_kube_support::reach::Reach;
 use ferrolb_kube_support::webhook::{BODY_LIMIT, Mounted, Rotation, Serving, WebhookServer};
 use kube::Client;
 use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
 
 use crate::options::{Level, Options};
 use crate::reviews::Reviews;
@@ -45,8 +46,33 @@ pub struct WebhookOptions {
     pub http2: bool,
 }
 
-/// Starts serving as `tasks`. What comes back becomes true when whoever is asked can answer and is trusted.
-pub(crate) fn start(options: &Options, client: &Client, reach: &Reach, tasks: &mut Tasks) -> Readiness {
+/// The webhook port as the rest of the process sees it.
+#[derive(Clone, Debug)]
+pub(crate) struct Webhooks {
+    /// True when whoever is asked can answer and is trusted.
+    pub(crate) settled: Readiness,
+    /// Cancelled when, after the stop, every answer is given that is owed.
+    pub(crate) closed: CancellationToken,
+}
+
+impl Webhooks {
+    /// There are none.
+    pub(crate) fn none() -> Self {
+        let (settled, closed) = (Readiness::not_yet(), CancellationToken::new());
+        settled.set(true);
+        closed.cancel();
+        Self { settled, closed }
+    }
+}
+
+/// Starts serving as `tasks`, until `stop`.
+pub(crate) fn start(
+    options: &Options,
+    client: &Client,
+    reach: &Reach,
+    stop: &CancellationToken,
+    tasks: &mut Tasks,
+) -> Webhooks {
     let settled = Readiness::not_yet();
     let serving = Serving::nothing();
     let settings = &options.webhook;
@@ -81,20 +107,30 @@ pub(crate) fn start(options: &Options, client: &Client, reach: &Reach, tasks: &m
         body_limit: BODY_LIMIT,
     };
     let port = settings.port;
+    let (stop, closed) = (stop.clone(), CancellationToken::new());
+    let done = closed.clone().drop_guard();
     tasks.spawn(async move {
-        let listener = open(port).await;
+        let listener = tokio::select! {
+            listener = open(port) => listener,
+            () = stop.cancelled() => {
+                drop(done);
+                return std::future::pending().await;
+            }
+        };
         tracing::info!(op = "startup", action = "webhooks enabled", port);
         let connected = || {
             if let Some(mounted) = &mounted {
                 mounted.refresh(Instant::now());
             }
         };
-        if let Err(error) = server.serve(listener, connected).await {
+        if let Err(error) = server.serve(listener, stop, connected).await {
             tracing::error!(op = "webhook", error = %error, "webhooks cannot be served");
+            return "webhooks";
         }
-        "webhooks"
+        drop(done);
+        std::future::pending().await
     });
-    settled
+    Webhooks { settled, closed }
 }
 
 /// `ready` becomes true when `listed` is, and webhooks can be used or are not to be waited for any longer.

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_of_addresses_have_a_family_or_a_fault() {
+    fn k4_lists_of_addresses_have_a_family_or_a_fault() {
         let of = |texts: &[&str]| {
             Families::of_texts(&texts.iter().map(ToString::to_string).collect::<Vec<_>>())
                 .map_or_else(|e| e.to_string(), |f| f.to_string())

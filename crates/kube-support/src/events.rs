@@ -3,7 +3,7 @@
 //!
 //! The first of its kind is created; the same again is a patch that counts. An object that has had many in a
 //! short time gets no more for a while. Events are a courtesy: the queue is bounded, what does not fit is
-//! dropped, and nothing waits for it.
+//! dropped, and nothing waits for it; and while what they tell of is being written they give way to that.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use http::Method;
 use jiff::Timestamp;
 use kube::Client;
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use crate::backoff::Backoff;
@@ -29,6 +29,8 @@ const BURST: f64 = 25.0;
 const REFILL: Duration = Duration::from_secs(10);
 /// How long one request may take.
 const LIMIT: Duration = Duration::from_secs(10);
+/// How long events give way to writes, in one go.
+const GIVE_WAY: Duration = Duration::from_millis(500);
 /// Tries before an event is given up.
 const TRIES: u32 = 5;
 
@@ -41,8 +43,14 @@ pub struct Recorder {
 impl Recorder {
     /// Starts a task that sends events in the name of `component` (`metallb-controller`, `metallb-speaker`).
     pub fn start(client: Client, component: &'static str) -> Self {
+        Self::behind(watch::Sender::new(true).subscribe(), client, component)
+    }
+
+    /// The same, behind the writes of a [`Writer`](crate::writes::Writer) that tells when it is idle: in a burst, what
+    /// the events tell of goes first, for half a second at most.
+    pub fn behind(writes_idle: watch::Receiver<bool>, client: Client, component: &'static str) -> Self {
         let (queue, events) = mpsc::channel(QUEUE);
-        tokio::spawn(run(client, component, events));
+        tokio::spawn(run(client, component, events, Way::new(writes_idle)));
         Self { queue }
     }
 
@@ -54,10 +62,37 @@ impl Recorder {
     }
 }
 
-async fn run(client: Client, component: &'static str, mut events: mpsc::Receiver<Event>) {
+/// Who goes first.
+struct Way {
+    writes_idle: watch::Receiver<bool>,
+    /// Since the writes began that are going on, they are given way to until then.
+    until: Option<Instant>,
+}
+
+impl Way {
+    const fn new(writes_idle: watch::Receiver<bool>) -> Self {
+        Self { writes_idle, until: None }
+    }
+
+    /// Waits until no write is under way, or there is no more time for that.
+    async fn give(&mut self) {
+        if *self.writes_idle.borrow() {
+            self.until = None;
+            return;
+        }
+        let until = *self.until.get_or_insert_with(|| Instant::now() + GIVE_WAY);
+        // The writer may be gone, or the time over: either way it is the event's turn.
+        let _ = tokio::time::timeout_at(until, self.writes_idle.wait_for(|idle| *idle)).await;
+    }
+}
+
+async fn run(client: Client, component: &'static str, mut events: mpsc::Receiver<Event>, mut way: Way) {
     let mut memory = Memory::new(component);
     let mut failing = false;
     while let Some(event) = events.recv().await {
+        if events.len() < QUEUE / 2 {
+            way.give().await;
+        }
         let Some(form) = memory.next(&event, Instant::now(), Timestamp::now()) else {
             tracing::debug!(
                 op = "recordEvent",
@@ -339,5 +374,32 @@ mod tests {
         }
         assert_eq!(memory.sent.len(), REMEMBERED);
         assert_eq!(memory.order.len(), REMEMBERED);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn events_give_way_to_writes_for_a_while_and_then_take_their_turn() {
+        let idle = watch::Sender::new(true);
+        let mut way = Way::new(idle.subscribe());
+        let mut waits = async || {
+            let start = Instant::now();
+            way.give().await;
+            start.elapsed()
+        };
+        assert_eq!(waits().await, Duration::ZERO);
+        idle.send_replace(false);
+        assert_eq!(waits().await, GIVE_WAY);
+        assert_eq!(waits().await, Duration::ZERO, "in one go");
+        idle.send_replace(true);
+        assert_eq!(waits().await, Duration::ZERO);
+        // It is over before that.
+        idle.send_replace(false);
+        let over = async {
+            tokio::time::sleep(GIVE_WAY / 10).await;
+            idle.send_replace(true);
+        };
+        assert_eq!(tokio::join!(waits(), over).0, GIVE_WAY / 10);
+        idle.send_replace(false);
+        drop(idle);
+        assert_eq!(waits().await, Duration::ZERO, "there is nobody to give way to");
     }
 }

@@ -78,7 +78,9 @@ fn answer(path: &str, query: Option<&str>, ready: bool) -> Response<Full<Bytes>>
     let text = match (well, verbose) {
         (true, false) => "ok".to_owned(),
         (true, true) => format!("[+]{check} ok\n{check} check passed\n"),
-        (false, _) => format!("[-]{check} failed: the lists are not complete yet\n{check} check failed\n"),
+        (false, _) => format!(
+            "[-]{check} failed: the lists are not complete yet, or the process ends\n{check} check failed\n"
+        ),
     };
     let code = if well { StatusCode::OK } else { StatusCode::INTERNAL_SERVER_ERROR };
     plain(code, text)

@@ -13,7 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
 /// Connections that one server serves at a time.
-const CONNECTIONS: usize = 64;
+const CONNECTIONS: u32 = 64;
 const BACKLOG: i32 = 128;
 
 /// Where to listen.
@@ -76,19 +76,52 @@ where
     H: Fn(TcpStream) -> F,
     F: Future<Output = ()> + Send + 'static,
 {
-    serve_up_to(CONNECTIONS, listener, handle).await;
+    serve_until(std::future::pending(), CONNECTIONS, listener, handle).await;
 }
 
-/// Takes connections for ever and serves each in its own task, `connections` at a time.
-pub(crate) async fn serve_up_to<H, F>(connections: usize, listener: TcpListener, handle: H)
+/// The connections of a server that takes no more.
+#[derive(Debug)]
+pub(crate) struct Open {
+    room: Arc<Semaphore>,
+    connections: u32,
+}
+
+impl Open {
+    /// Waits until all of them have ended.
+    pub(crate) async fn closed(&self) {
+        // The semaphore is never closed, so there is no other outcome.
+        let _ = self.room.acquire_many(self.connections).await;
+    }
+}
+
+/// Takes connections until `end` and serves each in its own task, `connections` at a time. What is open then goes on.
+pub(crate) async fn serve_until<H, F>(
+    end: impl Future<Output = ()>,
+    connections: u32,
+    listener: TcpListener,
+    handle: H,
+) -> Open
 where
     H: Fn(TcpStream) -> F,
     F: Future<Output = ()> + Send + 'static,
 {
-    let room = Arc::new(Semaphore::new(connections));
+    let room = Arc::new(Semaphore::new(connections as usize));
+    let open = Open { room: Arc::clone(&room), connections };
+    tokio::select! {
+        () = end => {}
+        () = take(&room, &listener, handle) => {}
+    }
+    open
+}
+
+async fn take<H, F>(room: &Arc<Semaphore>, listener: &TcpListener, handle: H)
+where
+    H: Fn(TcpStream) -> F,
+    F: Future<Output = ()> + Send + 'static,
+{
     loop {
         // The semaphore is never closed, so the error cannot happen.
-        let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
+        let Ok(permit) = Arc::clone(room).acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, _)) => {
                 let connection = handle(stream);

@@ -7,6 +7,7 @@
 //! nothing else: watches, decisions and the network go on.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ferrolb_api::request::{ApiRequest, Resource, WriteError, WriteResult};
@@ -14,7 +15,7 @@ use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use http::Method;
 use kube::Client;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use crate::reach::Reach;
@@ -35,11 +36,12 @@ const LIMIT: Duration = Duration::from_secs(15);
 #[derive(Debug)]
 pub struct Writer<Id> {
     queue: mpsc::UnboundedSender<(Id, ApiRequest)>,
+    idle: Arc<watch::Sender<bool>>,
 }
 
 impl<Id> Clone for Writer<Id> {
     fn clone(&self) -> Self {
-        Self { queue: self.queue.clone() }
+        Self { queue: self.queue.clone(), idle: Arc::clone(&self.idle) }
     }
 }
 
@@ -51,14 +53,21 @@ impl<Id: Send + 'static> Writer<Id> {
         D: FnMut(Id, WriteResult) + Send + 'static,
     {
         let (queue, requests) = mpsc::unbounded_channel();
-        tokio::spawn(run(client, reach, requests, done));
-        Self { queue }
+        let idle = Arc::new(watch::Sender::new(true));
+        tokio::spawn(run(client, reach, requests, Arc::clone(&idle), done));
+        Self { queue, idle }
     }
 
     /// Queues a write. The queue has no bound of its own: a core has at most one write per object under way.
     pub fn send(&self, id: Id, request: ApiRequest) {
+        self.idle.send_if_modified(|idle| std::mem::replace(idle, false));
         // The task ends only when all handles are gone.
         let _ = self.queue.send((id, request));
+    }
+
+    /// Whether every write that was queued has ended, at any time from now on.
+    pub fn idle(&self) -> watch::Receiver<bool> {
+        self.idle.subscribe()
     }
 }
 
@@ -147,6 +156,7 @@ async fn run<Id, D>(
     client: Client,
     reach: Reach,
     mut requests: mpsc::UnboundedReceiver<(Id, ApiRequest)>,
+    idle: Arc<watch::Sender<bool>>,
     mut done: D,
 ) where
     Id: Send + 'static,
@@ -158,6 +168,9 @@ async fn run<Id, D>(
     let mut complained = BTreeSet::new();
     let mut room = Room::new(Instant::now());
     while listening || !open.is_empty() {
+        if open.is_empty() && lines.ready.is_empty() && requests.is_empty() {
+            idle.send_if_modified(|idle| !std::mem::replace(idle, true));
+        }
         while !lines.ready.is_empty()
             && open.len() < room.now(Instant::now())
             && let Some((id, request)) = lines.ready.pop_front()

@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn selectors_match_the_pods_that_they_are_for() {
+    fn va_10_selectors_match_the_pods_that_they_are_for_and_no_others() {
         let documents = documents();
         for (kind, name) in [("Deployment", "controller"), ("DaemonSet", "speaker")] {
             let spec = &find(&documents, kind, name)["spec"];

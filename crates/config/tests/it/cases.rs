@@ -909,6 +909,30 @@ fn p3_a_pool_is_used_unasked_unless_it_says_otherwise() {
 }
 
 #[test]
+fn va_9_a_reference_to_nothing_is_one_fault_until_there_is_something() {
+    for (spec, missing, there) in [
+        (
+            json!({ "bfdProfile": "f" }),
+            "peer q referencing non existing bfd profile f",
+            json!({ "bfd": { "f": {} } }),
+        ),
+        (
+            json!({ "passwordSecret": { "name": "s" } }),
+            "parsing peer q secret ref not found for peer config \"metallb-system\"/\"s\"",
+            json!({ "secret": { "s": { "type": "kubernetes.io/basic-auth", "key": "password" } } }),
+        ),
+    ] {
+        let mut objects = json!({ "peer": { "q": peer(spec) } });
+        let before = fresh(&resources("frr", &objects));
+        assert_eq!(before.diagnostics.len(), 1, "{missing}");
+        assert!(before.verdict.is_err());
+        objects.as_object_mut().unwrap().extend(there.as_object().unwrap().clone());
+        let after = fresh(&resources("frr", &objects));
+        assert_eq!((after.diagnostics.len(), after.verdict), (0, Ok(())), "{missing}");
+    }
+}
+
+#[test]
 fn p4_p6_restrictions_are_the_union_of_names_and_selected_namespaces() {
     let restricted = |allocation: Value| {
         let objects =

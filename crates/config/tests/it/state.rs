@@ -613,7 +613,7 @@ fn what_changes_while_a_write_is_under_way_is_written_after_it() {
 }
 
 #[test]
-fn a_node_with_a_long_name_has_a_short_label() {
+fn s27_a_node_with_a_long_name_has_a_short_label() {
     let node = "n".repeat(250);
     let identity = identity(Component::Speaker(node.as_str().into()));
     assert!(identity.object_name().len() <= 253);

@@ -55,7 +55,7 @@ fn a_refused_write_is_repeated_and_told_once() {
 }
 
 #[test]
-fn a_write_that_always_fails_is_no_tight_loop_and_holds_up_nobody() {
+fn r3_a_write_that_always_fails_is_no_tight_loop_and_holds_up_nobody() {
     let mut cluster = cluster("1.2.3.0/29");
     refuse(&mut cluster, "bad", u32::MAX, refusal(403, "Forbidden"));
     cluster.service(json!({ "name": "bad" }));
@@ -288,7 +288,7 @@ fn two_who_list_one_address_after_a_restart_the_older_keeps_it() {
 }
 
 #[test]
-fn nothing_is_decided_before_everything_is_listed() {
+fn r2_nothing_is_decided_before_everything_is_listed() {
     let mut cluster = cluster("1.2.3.0/30");
     cluster.service(json!({ "name": "a", "st": ["1.2.3.3"] }));
     cluster.service(json!({ "name": "b" }));

@@ -25,7 +25,7 @@ fn a_pool_that_no_namespace_matches_admits_nobody() {
 
 /// C41: pools that are not known are not pools that are gone. Those that never were listed stand in `failures`.
 #[test]
-fn a_pool_that_cannot_be_read_takes_nothing_from_anybody() {
+fn c41_a_pool_that_cannot_be_read_takes_nothing_from_anybody() {
     let mut cluster = Cluster::new();
     cluster.pool(json!({ "name": "p", "addresses": ["1.2.3.0/31"] }));
     cluster.pool(json!({ "name": "q", "addresses": ["4.4.4.4/32"] }));

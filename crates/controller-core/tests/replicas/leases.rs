@@ -277,7 +277,7 @@ fn a_container_that_is_started_again_leads_at_once() {
 }
 
 #[test]
-fn a_late_write_of_a_paused_leader_takes_nobodys_address() {
+fn s8_a_late_write_of_a_paused_leader_takes_nobodys_address() {
     // The successor cannot write `a`, so that nothing but the reservation keeps its address free.
     let mut bench = two();
     bench.replicas[0].slow = true;
@@ -349,7 +349,7 @@ fn what_a_leader_had_not_committed_when_it_lost_the_lease_is_never_sent() {
 }
 
 #[test]
-fn two_that_wake_up_after_the_end_of_the_lease_do_not_both_lead() {
+fn s8_two_that_wake_up_after_the_end_of_the_lease_do_not_both_lead() {
     let mut bench = two();
     bench.replicas[0].paused = true;
     bench.replicas[1].paused = true;

@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use ferrolb_api::{ConfigurationState, IPAddressPool};
 use ferrolb_config::BgpType;
 use ferrolb_controller::{Level, Options, WebhookMode, WebhookOptions, run};
+use ferrolb_fakekube::{Effect, Fault, RequestMatch};
 use ferrolb_kube_support::client::Source;
 use ferrolb_kube_support::common::Common;
 use ferrolb_kube_support::tls::TlsOptions;
@@ -19,7 +20,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Event, Namespace, Pod, Secret, Service};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Resource;
-use kube::api::{Api, DeleteParams, ListParams, PostParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::core::NamespaceResourceScope;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -214,6 +215,47 @@ async fn a_start_without_an_api_server_waits_for_it() {
     // Its Pod is not there yet either.
     pod(&bench).await;
     assert_eq!(address(&bench, "hello-lb").await, "192.168.10.200");
+    controller.stop().await;
+}
+
+#[tokio::test]
+async fn s19_a_list_that_cannot_be_read_leaves_the_condition_as_it_is() {
+    // MetalLB reports a configuration that it could not read as valid.
+    let bench = Bench::new().await;
+    cluster(&bench).await;
+    pod(&bench).await;
+    let spec = |addresses: &str| json!({ "spec": { "addresses": [addresses] } });
+    pool(&bench).await;
+    let pools: Api<IPAddressPool> = Api::namespaced(bench.direct.clone(), NAMESPACE);
+    let change = async |spec: Value| {
+        pools.patch("first-pool", &PatchParams::default(), &Patch::Merge(spec)).await.unwrap();
+    };
+    let states: Api<ConfigurationState> = Api::namespaced(bench.direct.clone(), NAMESPACE);
+    let state = async |result: &'static str| {
+        until(result, || async {
+            let state = states.get_opt("controller").await.unwrap()?;
+            let is = state.status.as_ref()?.result?.as_str() == result;
+            is.then_some(state)
+        })
+        .await
+    };
+    change(spec("192.168.10.0/33")).await;
+    let controller = Controller::start(&bench, None);
+    state("Invalid").await;
+    controller.stop().await;
+    let before = state("Invalid").await;
+
+    change(spec("192.168.10.0/24")).await;
+    let faults = bench.server.faults();
+    let pools_are_out_of_reach = faults.add(Fault::new(
+        RequestMatch::new(&["list"], &["ipaddresspools.metallb.io"]),
+        Effect::Fail { code: 500, reason: String::new(), message: "not now".into(), retry_after: None },
+    ));
+    let controller = Controller::start(&bench, None);
+    until("it was tried again", || async { (faults.list()[0].applied >= 2).then_some(()) }).await;
+    assert_eq!(states.get("controller").await.unwrap(), before);
+    faults.remove(pools_are_out_of_reach);
+    state("Valid").await;
     controller.stop().await;
 }
 

@@ -5,10 +5,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use ferrolb_config::admission::Target;
-use ferrolb_fakekube::{Effect, Fault, RequestMatch};
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
+use kube::api::{ApiResource, DynamicObject};
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -411,7 +410,7 @@ async fn only_webhooks_means_no_addresses() {
 }
 
 #[tokio::test]
-async fn without_rotation_the_mounted_files_are_served_and_nothing_is_written() {
+async fn s20_without_rotation_the_mounted_files_are_served_and_nothing_is_written() {
     let directory = tempfile::tempdir().unwrap();
     let made = rcgen::generate_simple_self_signed(vec![DNS.to_owned()]).unwrap();
     let path = directory.path().to_owned();
@@ -437,4 +436,47 @@ async fn without_rotation_the_mounted_files_are_served_and_nothing_is_written() 
     let secrets: Api<Secret> = Api::namespaced(cluster.bench.direct.clone(), NAMESPACE);
     assert_eq!(secrets.get("metallb-webhook-cert").await.unwrap().data, None);
     cluster.controller.stop().await;
+}
+
+/// A cluster whose controller can be asked whether it is ready, at this port.
+async fn with_probes() -> (Cluster, u16) {
+    let free = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+    (Cluster::new(|options| options.common.health_port = free).await, free)
+}
+
+/// What the controller says; `None` if there is nobody to answer.
+async fn is_ready(port: u16) -> Option<bool> {
+    let mut probe = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.ok()?;
+    probe.write_all(b"GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.ok()?;
+    let mut text = String::new();
+    probe.read_to_string(&mut text).await.ok()?;
+    Some(text.starts_with("HTTP/1.1 200"))
+}
+
+#[tokio::test]
+async fn s18_who_is_ready_can_be_asked_though_no_file_is_mounted() {
+    let (cluster, port) = with_probes().await;
+    until("it is ready", || async { is_ready(port).await.filter(|ready| *ready) }).await;
+    let (code, message) = cluster.store(Target::IPAddressPool, "v1beta1", pool("p", "192.168.10.0/24")).await;
+    assert_eq!((code, message.as_str()), (201, ""));
+    cluster.controller.stop().await;
+}
+
+#[tokio::test]
+async fn who_is_being_answered_when_the_controller_ends_is_answered_and_it_is_not_ready_any_more() {
+    let (cluster, port) = with_probes().await;
+    until("it is ready", || async { is_ready(port).await.filter(|ready| *ready) }).await;
+    let faults = cluster.bench.server.faults();
+    let rule = faults.add(Fault::new(RequestMatch::new(&["list"], &["nodes"]), Effect::Hold));
+    let peer = json!({ "metadata": { "name": "p" },
+        "spec": { "myASN": 64512, "peerASN": 64513, "peerAddress": "192.168.10.1" } });
+    let (outcome, ()) = tokio::join!(cluster.store(Target::BGPPeer, "v1beta2", peer), async {
+        until("the question is asked", || async { (!faults.held().is_empty()).then_some(()) }).await;
+        cluster.controller.stop.cancel();
+        until("it is not ready", || async { is_ready(port).await.filter(|ready| !*ready) }).await;
+        assert!(!cluster.controller.ended.is_finished());
+        faults.remove(rule);
+    });
+    assert_eq!(outcome, (201, String::new()));
+    soon("the controller ends", cluster.controller.ended).await.unwrap().unwrap();
 }

@@ -3,8 +3,12 @@
 //!
 //! The port has no authentication, as the API server has none to offer. So everything that a client can use up has a
 //! bound: the time for its handshake, head and body, the bytes of one body, and those of all bodies together.
+//!
+//! A server that is to end still takes connections for a moment, since it takes one until everybody knows that the Pod
+//! goes; then it answers what it was asked, and closes.
 
 use std::convert::Infallible;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,22 +23,27 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
 
 use crate::health::not_found;
 use crate::https::handshake;
-use crate::listen::serve_up_to;
+use crate::listen::serve_until;
 use crate::tls::TlsOptions;
 use crate::webhook::Serving;
 
 /// An API server asks about each object on a connection of its own when there are many at once, and keeps those
 /// connections for a while.
-const CONNECTIONS: usize = 1024;
+const CONNECTIONS: u32 = 1024;
 /// How long a connection may be silent before and between questions.
 const IDLE_LIMIT: Duration = Duration::from_secs(60);
 /// How long a body may take: API servers give up on an answer after this time unless told otherwise.
 pub const BODY_LIMIT: Duration = Duration::from_secs(10);
 /// How long the next piece of a body that is refused anyway is waited for.
 const SILENCE_LIMIT: Duration = Duration::from_secs(1);
+/// A server that is to end takes connections for so long …
+const LINGER: Duration = Duration::from_millis(500);
+/// … and then has so long to give the answers that it owes. A kubelet gives every process two seconds at least.
+const OWED: Duration = Duration::from_secs(1);
 /// KiB of bodies that may be in memory at once.
 const MEMORY: usize = 128 * 1024;
 
@@ -83,21 +92,35 @@ pub struct WebhookServer<W> {
 }
 
 impl<W: Webhooks> WebhookServer<W> {
-    /// Serves for ever; `connected` is called for each connection before its handshake.
+    /// Serves until `stop` is cancelled, and half a second longer; then it returns when every answer is given that was
+    /// asked for, after another second at most. `connected` is called for each connection before its handshake.
     ///
     /// # Errors
     ///
-    /// When the TLS settings do not fit together; otherwise it does not return.
-    pub async fn serve(self, listener: TcpListener, connected: impl Fn()) -> Result<(), rustls::Error> {
+    /// When the TLS settings do not fit together.
+    pub async fn serve(
+        self,
+        listener: TcpListener,
+        stop: CancellationToken,
+        connected: impl Fn(),
+    ) -> Result<(), rustls::Error> {
         let acceptor = TlsAcceptor::from(self.tls.server_of(self.certificate, self.http2)?);
         let (webhooks, body_limit) = (self.webhooks, self.body_limit);
         let shared = Arc::new(Shared { webhooks, memory: Memory::new(MEMORY), body_limit });
         let http2 = self.http2;
-        serve_up_to(CONNECTIONS, listener, |stream| {
+        let end = async {
+            stop.cancelled().await;
+            tokio::time::sleep(LINGER).await;
+        };
+        let closing = CancellationToken::new();
+        let open = serve_until(end, CONNECTIONS, listener, |stream| {
             connected();
-            connection(Arc::clone(&shared), acceptor.clone(), http2, stream)
+            connection(Arc::clone(&shared), acceptor.clone(), http2, stream, closing.clone())
         })
         .await;
+        closing.cancel();
+        // Who asked and did not get an answer by then does not get one.
+        let _ = tokio::time::timeout(OWED, open.closed()).await;
         Ok(())
     }
 }
@@ -113,6 +136,7 @@ async fn connection<W: Webhooks>(
     acceptor: TlsAcceptor,
     http2: bool,
     stream: TcpStream,
+    closing: CancellationToken,
 ) {
     let Some(stream) = handshake(acceptor, stream, "webhook").await else { return };
     let stream = TokioIo::new(stream);
@@ -130,8 +154,14 @@ async fn connection<W: Webhooks>(
         .max_concurrent_streams(64)
         .max_header_list_size(16 * 1024);
     let builder = if http2 { builder } else { builder.http1_only() };
+    let mut connection = pin!(builder.serve_connection(stream, service));
     // A client that breaks off concerns nobody.
-    let _ = builder.serve_connection(stream, service).await;
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        () = closing.cancelled() => {}
+    }
+    connection.as_mut().graceful_shutdown();
+    let _ = connection.await;
 }
 
 impl<W: Webhooks> Shared<W> {

@@ -243,7 +243,7 @@ async fn a_bundle_that_somebody_takes_away_is_put_back() {
 }
 
 #[tokio::test]
-async fn replicas_that_start_together_agree_on_one_certificate() {
+async fn va_11_replicas_that_start_together_agree_on_one_certificate() {
     let cluster = Cluster::installed().await;
     let replicas = [cluster.replica(false), cluster.replica(false), cluster.replica(false)];
     let stored = cluster.until_trusted().await;
@@ -257,7 +257,7 @@ async fn replicas_that_start_together_agree_on_one_certificate() {
 }
 
 #[tokio::test]
-async fn a_certificate_near_its_end_is_renewed_with_the_ca_that_is_there() {
+async fn va_11_a_certificate_near_its_end_is_renewed_with_the_ca_that_is_there() {
     let cluster = Cluster::new().await;
     let now = SystemTime::now();
     let old = Material::issue(DNS, now - 300 * DAY).unwrap();
@@ -275,7 +275,7 @@ async fn a_certificate_near_its_end_is_renewed_with_the_ca_that_is_there() {
 }
 
 #[tokio::test]
-async fn a_new_ca_comes_in_beside_the_old_one_and_every_replica_goes_over_to_it() {
+async fn va_11_a_new_ca_comes_in_beside_the_old_one_and_every_replica_goes_over_to_it() {
     let cluster = Cluster::installed().await;
     let replicas = [cluster.replica(false), cluster.replica(false)];
     let old = cluster.until_trusted().await;

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use ferrolb_kube_support::listen::{Bind, listen};
 use ferrolb_kube_support::tls::TlsOptions;
 use ferrolb_kube_support::webhook::{BODY_LIMIT, Body, Mounted, Reply, Serving, WebhookServer, Webhooks};
@@ -14,15 +15,21 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+use tokio_util::sync::CancellationToken;
 
 use crate::cable::soon;
 
 const LIMIT: usize = 64 * 1024;
 
-/// Says what it was asked.
-struct Echo;
+/// Says what it was asked; what has the body `wait` only once it may.
+struct Echo {
+    asked: Arc<Notify>,
+    may: Arc<Notify>,
+}
 
 impl Webhooks for Echo {
     fn limit(&self, path: &str) -> Option<usize> {
@@ -30,6 +37,10 @@ impl Webhooks for Echo {
     }
 
     async fn answer(&self, head: &Parts, body: Body) -> Reply {
+        if body == Body::Whole(Bytes::from_static(b"wait")) {
+            self.asked.notify_one();
+            self.may.notified().await;
+        }
         let body = match body {
             Body::Whole(bytes) => format!("{} {} bytes\n", head.method, bytes.len()),
             Body::TooLarge => "too large\n".to_owned(),
@@ -44,6 +55,10 @@ struct Port {
     mounted: Mounted,
     directory: tempfile::TempDir,
     made: rcgen::CertifiedKey<rcgen::KeyPair>,
+    stop: CancellationToken,
+    ended: JoinHandle<Result<(), rustls::Error>>,
+    asked: Arc<Notify>,
+    may: Arc<Notify>,
 }
 
 impl Port {
@@ -59,11 +74,15 @@ impl Port {
         let certificate = Serving::nothing();
         let mounted = Mounted::new(directory.path().to_owned(), Arc::clone(&certificate));
         let tls = TlsOptions::parse("", "", "").unwrap();
-        let server = WebhookServer { webhooks: Echo, tls, certificate, http2, body_limit };
+        let (asked, may) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let webhooks = Echo { asked: Arc::clone(&asked), may: Arc::clone(&may) };
+        let server = WebhookServer { webhooks, tls, certificate, http2, body_limit };
         let listener = listen(Bind::Loopback, 0).unwrap();
         let address = listener.local_addr().unwrap();
-        tokio::spawn(async move { server.serve(listener, || {}).await });
-        Self { address, trust, mounted, directory, made }
+        let stop = CancellationToken::new();
+        let token = stop.clone();
+        let ended = tokio::spawn(async move { server.serve(listener, token, || {}).await });
+        Self { address, trust, mounted, directory, made, stop, ended, asked, may }
     }
 
     /// A server with a certificate.
@@ -197,4 +216,41 @@ async fn a_client_that_never_ends_its_body_is_let_go_and_keeps_nobody_waiting() 
     assert!(is(&answer, 200, "GET 0 bytes\n"), "{answer}");
     let answer = soon("the end of patience", rest(&mut slow)).await;
     assert!(is(&answer, 408, ""), "{answer}");
+}
+
+#[tokio::test]
+async fn a_server_that_ends_answers_what_it_was_asked_and_who_comes_a_moment_later() {
+    const WAIT: &[u8] = b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nwait";
+    let port = Port::ready(false);
+    // One connection with a question under way, and one that is kept open without.
+    let mut asking = port.connect().await.unwrap();
+    asking.write_all(WAIT).await.unwrap();
+    soon("the question", port.asked.notified()).await;
+    let mut idle = port.connect().await.unwrap();
+    idle.write_all(b"GET /echo HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+    let mut head = [0; 12];
+    soon("the answer to the other one", idle.read_exact(&mut head)).await.unwrap();
+
+    port.stop.cancel();
+    // Nobody has told this one yet that the server goes.
+    let answer = port.ask(b"GET /echo HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await;
+    assert!(is(&answer, 200, "GET 0 bytes\n"), "{answer}");
+    soon("the end of the connection without a question", rest(&mut idle)).await;
+    assert!(!port.ended.is_finished(), "an answer is owed");
+    assert!(TcpStream::connect(port.address).await.is_err(), "nobody is taken any more");
+    port.may.notify_one();
+    let answer = soon("the answer that is owed", rest(&mut asking)).await;
+    assert!(is(&answer, 200, "POST 4 bytes\n"), "{answer}");
+    assert!(answer.to_ascii_lowercase().contains("connection: close"), "{answer}");
+    soon("the end of the server", port.ended).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_server_that_ends_does_not_wait_for_an_answer_for_ever() {
+    let port = Port::ready(false);
+    let mut asking = port.connect().await.unwrap();
+    asking.write_all(b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nwait").await.unwrap();
+    soon("the question", port.asked.notified()).await;
+    port.stop.cancel();
+    soon("the end of the server", port.ended).await.unwrap().unwrap();
 }

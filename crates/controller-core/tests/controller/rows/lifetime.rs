@@ -249,7 +249,7 @@ fn an_address_is_asked_for() {
 }
 
 #[test]
-fn classes_are_matched_exactly() {
+fn al_22_k5_classes_are_matched_exactly() {
     // AL-22 and K5: the whole table of the contract, with both settings of the flag.
     use crate::cluster::Cluster;
     for (flag, class, served) in [
