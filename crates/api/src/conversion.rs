@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn every_field_of_the_deprecated_version_is_kept() {
+    fn k1_every_field_of_the_deprecated_version_is_kept() {
         let old = json!({
             "myASN": 64512, "peerASN": 64513, "peerAddress": "192.168.10.2", "sourceAddress": "192.168.10.20",
             "routerID": "10.0.0.1", "peerPort": 1179, "holdTime": "90s", "keepaliveTime": "30s", "password": "secret",
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn absent_timers_stay_absent_both_ways() {
+    fn s6_absent_timers_stay_absent_both_ways() {
         let basic = json!({ "myASN": 1, "peerASN": 2, "peerAddress": "192.0.2.1" });
         let with = |more: Value| {
             let mut spec = basic.clone();

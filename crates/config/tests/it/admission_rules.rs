@@ -300,7 +300,7 @@ fn communities_are_refused_in_metallbs_words() {
 }
 
 #[test]
-fn a_flag_without_effect_is_warned_about_and_everything_else_judged() {
+fn s7_a_flag_without_effect_is_warned_about_and_everything_else_judged() {
     for bgp_type in ["native", "frr"] {
         let mut server = ApiServer::new(bgp_type);
         let warnings = server.admits(Peer, "q", &peer(&json!({ "disableMP": true })));

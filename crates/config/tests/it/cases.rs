@@ -313,7 +313,7 @@ fn peers() {
         // Without names two peers cannot be told apart; objects of a cluster have them.
         bad(
             "P16",
-            "two equal peers for one node",
+            "two equal peers for one node (S38)",
             "frr",
             json!({ "peer": { "q": peer(json!({})), "r": peer(json!({})) } }),
             "peer 1.2.3.4 already exists, FRR mode doesn't support duplicate BGPPeers selecting the same node",

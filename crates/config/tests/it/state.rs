@@ -222,7 +222,7 @@ fn objects_and_managers_are_those_that_metallb_leaves() {
 }
 
 #[test]
-fn the_object_is_created_at_once_and_its_result_is_unknown_until_an_evaluation() {
+fn r4_the_object_is_created_at_once_and_its_result_is_unknown_until_an_evaluation() {
     let (mut server, mut reporter) = (Server::default(), controller());
     assert_eq!(reporter.poll(), None, "nothing is known yet");
     reporter.handle(at(0), list(vec![]));
@@ -388,7 +388,7 @@ fn a_message_fits_the_schema_however_much_there_is_to_say() {
 }
 
 #[test]
-fn a_deleted_object_is_created_and_reported_again() {
+fn r5_a_deleted_object_is_created_and_reported_again() {
     let (mut server, mut reporter) = told(at(0));
     reporter.handle(at(1), bad("x"));
     server.settle(&mut reporter, at(1));

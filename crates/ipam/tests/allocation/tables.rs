@@ -11,7 +11,7 @@ use crate::common::{
 use IpFamilyPolicy::{PreferDualStack, RequireDualStack, SingleStack};
 
 #[test]
-fn two_services_on_one_address() {
+fn a1_to_a13_two_services_on_one_address() {
     // A1 to A12, and A13: all of it for IPv6 as well.
     for (block, ip, family) in [
         ("1.2.3.0/24", "1.2.3.4", (|claim| claim) as fn(Claim) -> Claim),
@@ -227,7 +227,7 @@ fn pools_that_must_be_asked_for_and_pools_that_are_full() {
 }
 
 #[test]
-fn any_pool_until_all_are_full() {
+fn a25_any_pool_until_all_are_full() {
     // A25.
     let mut a = allocator(vec![pool("p", &["1.2.3.0/31"]), pool("q", &["4.4.4.0/31"])]);
     let sharer = |name: &str, port: u16| sharing(claim(name), "k", "", port);
