@@ -32,6 +32,8 @@ pub(crate) struct Bench {
     /// Every gratuitous frame: when, whose, for what, which form.
     pub(crate) gratuitous: Vec<(u64, &'static str, IpAddr, Operation)>,
     pub(crate) settings: fn(&mut Settings),
+    /// The nodes with a speaker.
+    pub(crate) nodes: [&'static str; 3],
 }
 
 pub(crate) struct Speaker {
@@ -81,6 +83,7 @@ impl Bench {
             events: Vec::new(),
             gratuitous: Vec::new(),
             settings,
+            nodes: NODES,
         }
     }
 
@@ -93,7 +96,7 @@ impl Bench {
     }
 
     pub(crate) fn start_all(&mut self) {
-        NODES.into_iter().for_each(|node| self.start(node, "1"));
+        self.nodes.into_iter().for_each(|node| self.start(node, "1"));
     }
 
     /// Starts a speaker, or starts it again, in a Pod with a uid of this generation.
@@ -104,7 +107,7 @@ impl Bench {
 
     /// The same, while the API server answers nothing.
     pub(crate) fn start_without_api(&mut self, node: &'static str, generation: &str) {
-        let number = u8::try_from(NODES.iter().position(|n| *n == node).unwrap()).unwrap();
+        let number = u8::try_from(self.nodes.iter().position(|n| *n == node).unwrap()).unwrap();
         let mut settings = Settings {
             node: NodeName::from(node),
             namespace: "metallb-system".into(),
@@ -211,7 +214,7 @@ impl Bench {
         let answers = self.arping(ip);
         assert!(answers.len() <= 1, "{ip} is answered by {answers:?}");
         let mac = answers.first()?;
-        NODES.into_iter().find(|node| self.speakers.get(node).is_some_and(|speaker| speaker.mac == *mac))
+        self.nodes.into_iter().find(|node| self.speakers.get(node).is_some_and(|speaker| speaker.mac == *mac))
     }
 
     /// The status objects, as `service@node` with the interfaces behind.

@@ -10,6 +10,7 @@ mod election;
 mod joining;
 mod mixed;
 mod outage;
+mod recorded;
 mod restart;
 mod states;
 mod statuses;
