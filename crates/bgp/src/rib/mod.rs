@@ -10,11 +10,14 @@
 //! aggregate is there before its parts go. Steps with equal attributes share UPDATEs. The order is a function of the
 //! routes alone.
 
+mod policy;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ferrolb_net_types::{IpFamily, Prefix};
 
+use self::policy::Policy;
 use crate::route::{Export, Route};
 use crate::wire::{Families, TooLong, announce, end_of_rib, withdraw};
 
@@ -24,17 +27,9 @@ pub struct AdjRibOut {
     entries: BTreeMap<Prefix, Entry>,
     /// What is to be said, in this order.
     steps: BTreeMap<Step, BTreeSet<Prefix>>,
-    counts: Counts,
-    limit: Option<usize>,
-    /// How to tell; `None` while nobody listens.
-    export: Option<Export>,
+    policy: Policy,
     /// The families whose end is still to be told.
     ends: Families,
-    mode: Mode,
-    /// How wanted routes are shown, so that equal ones stay one.
-    shown: BTreeMap<Arc<Route>, Arc<Route>>,
-    /// Routes, as shown, whose attributes fill a message.
-    too_long: BTreeSet<Arc<Route>>,
 }
 
 /// What becomes of all routes.
@@ -89,32 +84,20 @@ enum Step {
     Withdraw(IpFamily),
 }
 
-#[derive(Debug, Default)]
-struct Counts {
-    v4: Count,
-    v6: Count,
-}
-
-#[derive(Debug, Default)]
-struct Count {
-    wanted: usize,
-    told: usize,
-    /// Wanted, and beyond the limit.
-    held_back: BTreeSet<Prefix>,
-}
-
-impl Counts {
-    const fn of(&mut self, family: IpFamily) -> &mut Count {
-        match family {
-            IpFamily::V4 => &mut self.v4,
-            IpFamily::V6 => &mut self.v6,
+impl Entry {
+    /// What is to be said of a prefix of which the peer is to know this.
+    fn step_to(&self, target: Option<Arc<Route>>, family: IpFamily) -> Option<Step> {
+        match (target, &self.told) {
+            (Some(route), Told::This(told)) if route == *told => None,
+            (Some(route), _) => Some(Step::Announce(family, route)),
+            (None, Told::Nothing) => None,
+            (None, _) => Some(Step::Withdraw(family)),
         }
     }
-}
 
-impl Count {
-    fn admitted(&self) -> usize {
-        self.wanted - self.held_back.len()
+    /// Whether it is neither wanted nor known.
+    const fn is_idle(&self) -> bool {
+        self.wanted.is_none() && matches!(self.told, Told::Nothing)
     }
 }
 
@@ -123,11 +106,12 @@ impl AdjRibOut {
     pub fn want(&mut self, prefix: Prefix, route: Option<Arc<Route>>) {
         let entry = self.entries.entry(prefix).or_default();
         let before = std::mem::replace(&mut entry.wanted, route);
-        let count = self.counts.of(prefix.family());
+        let limit = self.policy.limit;
+        let count = self.policy.count_mut(prefix.family());
         let mut freed = None;
         match (before.is_some(), entry.wanted.is_some()) {
             (false, true) => {
-                if self.limit.is_some_and(|limit| count.admitted() >= limit) {
+                if limit.is_some_and(|limit| count.admitted() >= limit) {
                     count.held_back.insert(prefix);
                 }
                 count.wanted += 1;
@@ -150,10 +134,10 @@ impl AdjRibOut {
     /// limit. Who was told first stays. Of those that are held back the first follows when there is room; where the
     /// limit is lowered, the last ones go.
     pub fn set_limit(&mut self, limit: Option<usize>) {
-        self.limit = limit;
+        self.policy.limit = limit;
         let room = limit.unwrap_or(usize::MAX);
         for family in [IpFamily::V4, IpFamily::V6] {
-            let count = self.counts.of(family);
+            let count = self.policy.count_mut(family);
             let mut moved = Vec::new();
             while count.admitted() < room
                 && let Some(first) = count.held_back.pop_first()
@@ -174,21 +158,22 @@ impl AdjRibOut {
     /// Somebody listens from now on, and knows nothing yet: everything is to be told, then that this was everything.
     pub fn open(&mut self, export: Export) {
         self.close();
-        self.export = Some(export);
+        self.policy.export = Some(export);
         self.ends = export.context.families;
         self.settle_all();
     }
 
     /// Nobody listens any more. What is wanted stays.
     pub fn close(&mut self) {
-        self.export = None;
         self.ends = Families::NONE;
         self.steps.clear();
-        self.too_long.clear();
-        self.shown.clear();
-        self.mode = Mode::Normal;
-        self.counts.v4.told = 0;
-        self.counts.v6.told = 0;
+        self.policy.export = None;
+        self.policy.mode = Mode::Normal;
+        self.policy.forget_looks();
+        self.policy.too_long.clear();
+        for family in [IpFamily::V4, IpFamily::V6] {
+            self.policy.count_mut(family).told = 0;
+        }
         self.entries.retain(|_, entry| {
             (entry.told, entry.step) = (Told::Nothing, None);
             entry.wanted.is_some()
@@ -197,9 +182,9 @@ impl AdjRibOut {
 
     /// Tells routes from now on with another default local preference.
     pub fn set_local_pref(&mut self, local_pref: u32) {
-        let Some(export) = &mut self.export else { return };
+        let Some(export) = &mut self.policy.export else { return };
         if std::mem::replace(&mut export.local_pref, local_pref) != local_pref {
-            self.shown.clear();
+            self.policy.forget_looks();
             self.settle_all();
         }
     }
@@ -216,15 +201,15 @@ impl AdjRibOut {
 
     /// Tells from now on what becomes of all routes.
     pub fn set_mode(&mut self, mode: Mode) {
-        if std::mem::replace(&mut self.mode, mode) != mode {
-            self.shown.clear();
+        if std::mem::replace(&mut self.policy.mode, mode) != mode {
+            self.policy.forget_looks();
             self.settle_all();
         }
     }
 
     /// Appends one message to these bytes; `None` when there is nothing to be said.
     pub fn write(&mut self, out: &mut Vec<u8>) -> Option<Written> {
-        let export = self.export?;
+        let export = self.policy.export?;
         while let Some((step, prefixes)) = self.steps.first_key_value() {
             let step = step.clone();
             match &step {
@@ -242,7 +227,7 @@ impl AdjRibOut {
                         }
                         Some(Err(error)) => {
                             let routes = prefixes.len();
-                            self.too_long.insert(Arc::clone(route));
+                            self.policy.too_long.insert(Arc::clone(route));
                             self.settle_step(&step);
                             return Some(Written::TooLong { routes, error });
                         }
@@ -267,22 +252,19 @@ impl AdjRibOut {
     /// How many routes are wanted.
     #[must_use]
     pub const fn wanted(&self) -> usize {
-        self.counts.v4.wanted + self.counts.v6.wanted
+        self.policy.count(IpFamily::V4).wanted + self.policy.count(IpFamily::V6).wanted
     }
 
     /// How many prefixes the peer knows.
     #[must_use]
     pub const fn told(&self) -> usize {
-        self.counts.v4.told + self.counts.v6.told
+        self.policy.count(IpFamily::V4).told + self.policy.count(IpFamily::V6).told
     }
 
     /// How many routes of a family are wanted and held back by the limit.
     #[must_use]
     pub fn held_back(&self, family: IpFamily) -> usize {
-        match family {
-            IpFamily::V4 => self.counts.v4.held_back.len(),
-            IpFamily::V6 => self.counts.v6.held_back.len(),
-        }
+        self.policy.count(family).held_back.len()
     }
 
     /// Drops a step: its prefixes get the steps that they need now.
@@ -292,22 +274,31 @@ impl AdjRibOut {
         }
     }
 
+    /// Finds the steps that all prefixes need: as [`AdjRibOut::settle`] of each, at a fraction of the cost.
     fn settle_all(&mut self) {
-        let all: Vec<Prefix> = self.entries.keys().copied().collect();
-        all.into_iter().for_each(|prefix| self.settle(prefix));
+        let prefixes = self.entries.len();
+        let mut steps: BTreeMap<Step, Vec<Prefix>> = BTreeMap::new();
+        for (prefix, entry) in &mut self.entries {
+            let target = self.policy.target(*prefix, entry.wanted.as_ref(), prefixes);
+            entry.step = entry.step_to(target, prefix.family());
+            if let Some(step) = &entry.step {
+                match steps.get_mut(step) {
+                    Some(prefixes) => prefixes.push(*prefix),
+                    None => drop(steps.insert(step.clone(), vec![*prefix])),
+                }
+            }
+        }
+        self.steps =
+            steps.into_iter().map(|(step, prefixes)| (step, prefixes.into_iter().collect())).collect();
     }
 
     /// Finds the step that a prefix needs.
     fn settle(&mut self, prefix: Prefix) {
-        let Some(wanted) = self.entries.get(&prefix).map(|entry| entry.wanted.clone()) else { return };
-        let target = wanted.and_then(|wanted| self.target(prefix, wanted));
+        let prefixes = self.entries.len();
         let Some(entry) = self.entries.get_mut(&prefix) else { return };
-        let step = match (target, &entry.told) {
-            (Some(route), Told::This(told)) if route == *told => None,
-            (Some(route), _) => Some(Step::Announce(prefix.family(), route)),
-            (None, Told::Nothing) => None,
-            (None, _) => Some(Step::Withdraw(prefix.family())),
-        };
+        let target = self.policy.target(prefix, entry.wanted.as_ref(), prefixes);
+        let step = entry.step_to(target, prefix.family());
+        let idle = entry.is_idle();
         if entry.step != step {
             let before = std::mem::replace(&mut entry.step, step.clone());
             if let Some(before) = before
@@ -322,27 +313,9 @@ impl AdjRibOut {
                 self.steps.entry(step).or_default().insert(prefix);
             }
         }
-        self.forget(prefix);
-    }
-
-    /// What the peer is to know of a prefix.
-    fn target(&mut self, prefix: Prefix, wanted: Arc<Route>) -> Option<Arc<Route>> {
-        let export = self.export.as_ref()?;
-        export.next_hop(prefix.family())?;
-        if self.mode == Mode::Gone || self.counts.of(prefix.family()).held_back.contains(&prefix) {
-            return None;
+        if idle {
+            self.entries.remove(&prefix);
         }
-        // Routes that are wanted no more are still known here, up to a number.
-        if self.shown.len() > 2 * self.entries.len() + 16 {
-            self.shown.clear();
-        }
-        let about_to_go = self.mode == Mode::AboutToGo;
-        let show = |wanted: &Arc<Route>| {
-            let shown = export.show(if about_to_go { wanted.about_to_go() } else { Route::clone(wanted) });
-            if shown == **wanted { Arc::clone(wanted) } else { Arc::new(shown) }
-        };
-        let route = Arc::clone(self.shown.entry(wanted).or_insert_with_key(show));
-        (!self.too_long.contains(&route)).then_some(route)
     }
 
     /// The first so many prefixes of a step have been told.
@@ -352,7 +325,7 @@ impl AdjRibOut {
             let Some(prefix) = prefixes.pop_first() else { break };
             let Some(entry) = self.entries.get_mut(&prefix) else { continue };
             let known = !matches!(entry.told, Told::Nothing);
-            let told = &mut self.counts.of(prefix.family()).told;
+            let told = &mut self.policy.count_mut(prefix.family()).told;
             entry.step = None;
             entry.told = match step {
                 Step::Announce(_, route) => {
@@ -364,18 +337,12 @@ impl AdjRibOut {
                     Told::Nothing
                 }
             };
-            self.forget(prefix);
+            if entry.is_idle() {
+                self.entries.remove(&prefix);
+            }
         }
         if !prefixes.is_empty() {
             self.steps.insert(step.clone(), prefixes);
-        }
-    }
-
-    /// Drops the entry of a prefix that is neither wanted nor known.
-    fn forget(&mut self, prefix: Prefix) {
-        let idle = |entry: &Entry| entry.wanted.is_none() && matches!(entry.told, Told::Nothing);
-        if self.entries.get(&prefix).is_some_and(idle) {
-            self.entries.remove(&prefix);
         }
     }
 }

@@ -279,7 +279,7 @@ fn routes_that_are_no_more_take_no_room() {
     for low in 0..10_000 {
         rib.want(prefix(A), route(low));
     }
-    assert!(rib.shown.len() <= 19, "{}", rib.shown.len());
+    assert!(rib.policy.shown.len() <= 19, "{}", rib.policy.shown.len());
 }
 
 #[derive(Clone, Debug)]
