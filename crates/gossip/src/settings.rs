@@ -17,8 +17,8 @@ pub const MAX_META: usize = 512;
 /// Whether the others are to see this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It reads what the others know and answers probes, but is no member yet: others give work to every member they
-    /// see, so nobody is to be one that cannot do it.
+    /// It reads what the others know, but is no member yet and answers no probes: others give work to every member
+    /// they see, so nobody is to be one that cannot do it.
     Reader,
     /// It is a member.
     Member,

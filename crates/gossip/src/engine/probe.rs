@@ -9,6 +9,7 @@ use super::exchange::Purpose;
 use super::{Engine, Notice, StreamId};
 use crate::member::{ANSWERS_STREAMS, Member, SENDS_NACKS, address_bytes, socket};
 use crate::name::Name;
+use crate::settings::Role;
 use crate::wire::{Accusation, Ack, IndirectPing, Message, Ping, Source, State, StreamMessage};
 
 /// A probe that is under way.
@@ -235,9 +236,10 @@ impl Engine {
         }
     }
 
-    /// Whether this name is the own one, or none at all.
+    /// Whether a probe for this name is to be answered: it is the own one, or none at all. A reader answers none:
+    /// whoever still holds its former process for alive is to find out that nothing is done there.
     pub(super) fn is_meant(&self, node: &[u8]) -> bool {
-        node.is_empty() || node == self.settings.name.as_bytes()
+        self.role == Role::Member && (node.is_empty() || node == self.settings.name.as_bytes())
     }
 
     /// Probes somebody for somebody.

@@ -317,17 +317,21 @@ fn a_reader_that_was_a_member_enters_above_everything_that_was_said_of_it() {
 }
 
 #[test]
-fn a_reader_answers_probes_so_that_a_quick_restart_is_noticed_by_nobody() {
-    let mut network = Network::settled(12, 3, plain);
-    network.kill(1);
-    network.run(Duration::from_millis(300));
-    network.start(1, Settings { role: Role::Reader, ..ours(1) });
-    network.join(1, &[0, 2]);
-    network.run(seconds(30));
-    assert!(network.deaths().is_empty());
-    network.input(1, Input::Participate);
-    network.run(seconds(30));
-    assert!(network.deaths().is_empty() && network.seen_by(0).len() == 3);
+fn a_reader_answers_no_probes_so_that_a_restart_is_noticed_if_it_takes_long_and_only_then() {
+    for (reading, noticed) in [(2, false), (30, true)] {
+        let mut network = Network::settled(12, 3, plain);
+        network.kill(1);
+        network.run(Duration::from_millis(300));
+        network.start(1, Settings { role: Role::Reader, ..ours(1) });
+        network.join(1, &[0, 2]);
+        network.run(seconds(reading));
+        assert_eq!(!network.deaths().is_empty(), noticed, "{reading} s");
+        network.told.clear();
+        network.input(1, Input::Participate);
+        network.join(1, &[0, 2]);
+        network.run(seconds(30));
+        assert!(network.deaths().is_empty() && network.seen_by(0).len() == 3, "{reading} s");
+    }
 }
 
 #[test]

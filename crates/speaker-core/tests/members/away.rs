@@ -3,6 +3,8 @@
 
 use std::collections::BTreeSet;
 
+use ferrolb_speaker_core::wire::Input;
+
 use super::network::Network;
 use super::{millis, seconds};
 
@@ -19,6 +21,46 @@ fn go_2_a_killed_speaker_s_addresses_move_within_memberlists_bound_and_no_others
             let kept = !before[&span.address].contains(&2);
             assert!(!kept || span.owners == before[&span.address], "seed {seed}: {span:?}");
         }
+    }
+}
+
+#[test]
+fn who_restarts_and_cannot_read_the_api_is_taken_over_from_and_comes_back_with_it() {
+    for seed in 0..10 {
+        let mut network = Network::settled(seed, 3, 12);
+        network.kill(0);
+        network.run(millis(300));
+        network.start_with(0, None);
+        let others = [1, 2].into();
+        let taken = |network: &Network| network.owners() == network.rightful_among(&others);
+        assert!(network.run_until(seconds(8), taken), "seed {seed}: {:?}", network.owners());
+        network.run(seconds(30));
+        assert!(taken(&network), "seed {seed}");
+        let peers = network.peers(0);
+        network.input(0, Input::Peers(&peers));
+        network.run(seconds(2));
+        assert_eq!(network.owners(), network.rightful(), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_quick_restart_moves_nothing() {
+    for seed in 0..10 {
+        let mut network = Network::settled(seed, 3, 12);
+        let before = network.owners();
+        network.kill(0);
+        network.run(millis(1000));
+        network.start(0);
+        network.run(seconds(30));
+        assert_eq!(network.owners(), before, "seed {seed}");
+        for span in network.spans() {
+            let own = before[&span.address].contains(&0);
+            assert!(
+                span.owners == before[&span.address] || own && span.owners.is_empty(),
+                "seed {seed}: {span:?}"
+            );
+        }
+        assert!(network.longest_dark() <= millis(1100), "seed {seed}: {:?}", network.longest_dark());
     }
 }
 
