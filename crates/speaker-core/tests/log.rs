@@ -2,9 +2,10 @@
 //! The lines of the log that people search for.
 #![allow(clippy::unwrap_used)] // the helpers of tests
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex};
+use std::sync::Once;
 
 use ferrolb_api::{Change, Clock};
 use ferrolb_net_types::{NodeName, Time};
@@ -18,9 +19,15 @@ use tracing::{Event, Metadata, Subscriber};
 
 type Line = BTreeMap<String, String>;
 
-/// Keeps every line as its fields, with `level` among them.
-#[derive(Clone, Default)]
-struct Recorder(Arc<Mutex<Vec<Line>>>);
+thread_local! {
+    /// What this thread has written, while somebody listens.
+    static HEARD: RefCell<Option<Vec<Line>>> = const { RefCell::new(None) };
+}
+
+/// Keeps every line as its fields, with `level` among them, for the thread that wrote it. There is one for all tests, and
+/// it is there before the first line: `tracing` remembers of each line whether anybody wants it, and may ask a thread that
+/// has no subscriber.
+struct Recorder;
 
 struct Fields(Line);
 
@@ -51,7 +58,7 @@ impl Subscriber for Recorder {
         let mut fields = Fields(Line::new());
         fields.0.insert("level".to_owned(), event.metadata().level().to_string().to_lowercase());
         event.record(&mut fields);
-        self.0.lock().unwrap().push(fields.0);
+        HEARD.with_borrow_mut(|heard| heard.iter_mut().for_each(|lines| lines.push(fields.0.clone())));
     }
 
     fn enter(&self, _: &Id) {}
@@ -63,7 +70,7 @@ const CLOCK: Clock = Clock { now: Time::ZERO, wall: jiff::Timestamp::UNIX_EPOCH 
 
 struct Log {
     core: Core,
-    lines: Recorder,
+    lines: Vec<Line>,
 }
 
 impl Log {
@@ -79,7 +86,9 @@ impl Log {
             member_port: None,
             keeps_snapshots: false,
         };
-        let mut log = Self { core: Core::new(settings), lines: Recorder::default() };
+        static ONCE: Once = Once::new();
+        ONCE.call_once(|| tracing::subscriber::set_global_default(Recorder).unwrap());
+        let mut log = Self { core: Core::new(settings), lines: vec![] };
         let none = || Change::Reset(Vec::new());
         let config =
             |spec: Value| json!({ "metadata": { "namespace": "metallb-system", "name": "c" }, "spec": spec });
@@ -110,7 +119,9 @@ impl Log {
     }
 
     fn drain(&mut self) {
-        tracing::subscriber::with_default(self.lines.clone(), || while self.core.poll().is_some() {});
+        HEARD.set(Some(std::mem::take(&mut self.lines)));
+        while self.core.poll().is_some() {}
+        self.lines = HEARD.take().unwrap();
     }
 
     /// What is logged when the Service's status holds this address.
@@ -124,10 +135,10 @@ impl Log {
     }
 
     fn input(&mut self, input: Input) -> Vec<Line> {
-        self.lines.0.lock().unwrap().clear();
+        self.lines.clear();
         self.core.handle(CLOCK, input);
         self.drain();
-        self.lines.0.lock().unwrap().clone()
+        self.lines.clone()
     }
 
     fn owned(&mut self, ip: &str, interfaces: Option<&[&str]>) -> Vec<Line> {
