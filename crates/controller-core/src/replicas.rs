@@ -152,7 +152,7 @@ impl Core {
         match &mut self.gate {
             Gate::Alone => true,
             Gate::Rivals(rivals) => {
-                rivals.want();
+                rivals.want(self.clock.now);
                 rivals.is_clear()
             }
             Gate::Lease(leased) => leased.is_in_charge(self.clock.now),
@@ -179,7 +179,7 @@ impl Core {
         match &mut self.gate {
             Gate::Alone => false,
             Gate::Rivals(rivals) => {
-                let wanted = rivals.take_request();
+                let wanted = rivals.take_request(self.clock.now);
                 if wanted {
                     self.effects.push_back(Effect::FindRivals);
                 } else if idle {

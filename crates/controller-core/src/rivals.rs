@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Other controllers, where no Lease may be written: found by their Pods, and waited for.
 //!
-//! Before each batch of writes the core looks. While another controller's Pod is there it writes nothing and looks
+//! Before each batch of writes the core looks; what follows within a tenth of a second belongs to the batch. While another controller's Pod is there it writes nothing and looks
 //! again every second; each rival is waited for a minute at most, and then the oldest of ours goes on. There is no
 //! proof in that, as there is none with MetalLB, but the usual case, a rollout in which the old Pod and the new one
 //! overlap, is over long before.
@@ -17,6 +17,9 @@ use crate::io::Neighbours;
 
 /// While there is a rival, look again after this long.
 pub(crate) const AGAIN: Duration = Duration::from_secs(1);
+/// For so long a look is good for another batch: Services that are created one after the other need not wait for one each.
+/// A Pod is there for longer before its controller acts.
+pub(crate) const GOOD: Duration = Duration::from_millis(100);
 /// No rival is waited for longer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -33,6 +36,10 @@ pub fn needs_nodes(pods: &[Pod], own_uid: &str) -> bool {
 pub(crate) struct Rivals {
     own_uid: String,
     state: State,
+    /// When it was looked last.
+    looked: Time,
+    /// The batch for which that was is over.
+    over: bool,
     /// Who was there when it was looked last, and since when.
     known: BTreeMap<String, Time>,
     /// Who was last spoken of, and whether as of somebody who is no longer waited for.
@@ -42,13 +49,13 @@ pub(crate) struct Rivals {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Nobody looked since the last batch.
+    /// Nobody looked.
     Unknown,
     /// Somebody should look.
     Wanted,
     /// Somebody does.
     Asking,
-    /// Nobody is in the way of the present batch.
+    /// Nobody is in the way of the batch for which it was looked, or of one right after it.
     Clear,
     /// Somebody is; look again then.
     Waiting(Time),
@@ -70,6 +77,8 @@ impl Rivals {
         Self {
             own_uid: own_uid.to_owned(),
             state: State::Unknown,
+            looked: Time::ZERO,
+            over: false,
             known: BTreeMap::new(),
             told: None,
             told_forbidden: false,
@@ -87,26 +96,27 @@ impl Rivals {
     }
 
     /// There is something to write.
-    pub(crate) const fn want(&mut self) {
-        if matches!(self.state, State::Unknown) {
+    pub(crate) fn want(&mut self, now: Time) {
+        let outdated = self.is_clear() && self.over && now - self.looked >= GOOD;
+        if outdated || matches!(self.state, State::Unknown) {
             self.state = State::Wanted;
         }
+        self.over = false;
     }
 
     /// Whether somebody should look now; asked once per look.
-    pub(crate) const fn take_request(&mut self) -> bool {
+    pub(crate) const fn take_request(&mut self, now: Time) -> bool {
         let wanted = matches!(self.state, State::Wanted);
         if wanted {
             self.state = State::Asking;
+            self.looked = now;
         }
         wanted
     }
 
     /// The batch is over.
     pub(crate) const fn done(&mut self) {
-        if self.is_clear() {
-            self.state = State::Unknown;
-        }
+        self.over = true;
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Time) {
@@ -142,6 +152,7 @@ impl Rivals {
             }
         };
         self.state = if finding == Finding::Wait { State::Waiting(now + AGAIN) } else { State::Clear };
+        self.over = false;
         finding
     }
 
@@ -376,24 +387,35 @@ mod tests {
     }
 
     #[test]
-    fn one_look_serves_a_batch_and_nobody_looks_without_need() {
+    fn one_look_serves_a_batch_and_those_right_after_it_and_nobody_looks_without_need() {
         let mut rivals = Rivals::new("me");
+        let at = Time::millis;
         rivals.done();
-        assert!(!rivals.take_request() && rivals.may_decide() && !rivals.is_clear());
-        rivals.want();
-        assert!(rivals.take_request() && !rivals.take_request() && !rivals.may_decide());
-        rivals.want();
-        rivals.found(Time::ZERO, Ok(Neighbours::default()));
-        assert!(rivals.is_clear() && !rivals.take_request());
+        assert!(!rivals.take_request(at(0)) && rivals.may_decide() && !rivals.is_clear());
+        rivals.want(at(0));
+        assert!(rivals.take_request(at(0)) && !rivals.take_request(at(0)) && !rivals.may_decide());
+        rivals.want(at(10));
+        rivals.found(at(50), Ok(Neighbours::default()));
+        // A batch may take its time; another one has to come soon.
+        rivals.want(at(300));
+        assert!(rivals.is_clear() && !rivals.take_request(at(300)));
         rivals.done();
-        assert!(!rivals.is_clear());
-        rivals.want();
-        assert!(rivals.take_request());
-        rivals.found(Time::ZERO, Err(WriteError::no_answer("away")));
-        assert_eq!(rivals.next_deadline(), Some(Time::millis(1000)));
-        rivals.want();
-        assert!(!rivals.take_request() && !rivals.may_decide());
-        rivals.handle_timeout(Time::millis(1000));
+        rivals.want(at(300));
+        assert!(!rivals.is_clear() && rivals.take_request(at(300)));
+        rivals.found(at(310), Ok(Neighbours::default()));
+        for soon in [320, 399] {
+            rivals.done();
+            rivals.want(at(soon));
+            assert!(rivals.is_clear() && !rivals.take_request(at(soon)));
+        }
+        rivals.done();
+        rivals.want(at(400));
+        assert!(rivals.take_request(at(400)), "counted from when it was asked for");
+        rivals.found(at(400), Err(WriteError::no_answer("away")));
+        assert_eq!(rivals.next_deadline(), Some(at(1400)));
+        rivals.want(at(500));
+        assert!(!rivals.take_request(at(500)) && !rivals.may_decide());
+        rivals.handle_timeout(at(1400));
         assert_eq!((rivals.next_deadline(), rivals.may_decide()), (None, true));
     }
 

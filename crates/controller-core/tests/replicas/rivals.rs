@@ -68,6 +68,26 @@ fn alone_it_looks_once_per_batch_and_never_when_idle() {
 }
 
 #[test]
+fn services_that_are_created_one_after_the_other_do_not_wait_for_a_look_each() {
+    let mut bench = bench(vec![]);
+    bench.api.pool(json!({ "name": "p", "addresses": ["1.2.3.0/24"] }));
+    bench.run_for(10 * SECOND);
+    let looks = bench.looks;
+    for n in 0..100 {
+        bench.service(json!({ "name": format!("s{n}") }));
+        bench.run_for(Duration::from_millis(1));
+        assert_ne!(bench.ips(&format!("s{n}")), "");
+    }
+    assert_eq!(bench.looks, looks + 1);
+    // One that comes meanwhile is seen before another tenth of a second is over.
+    among(&mut bench, vec![pod("metallb", 1, THEIRS)]);
+    bench.run_for(Duration::from_millis(100));
+    bench.service(json!({ "name": "late" }));
+    bench.run_for(10 * SECOND);
+    assert_eq!(bench.ips("late"), "");
+}
+
+#[test]
 fn nothing_is_written_or_told_while_another_controller_is_there() {
     let mut bench = bench(vec![pod("metallb", 1, THEIRS)]);
     bench.service(json!({ "name": "a" }));
