@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_on_with_an_address_and_labels_only() {
+    fn go_6_it_is_on_with_an_address_of_ones_choice_and_labels_only() {
         let on = MemberList {
             labels: "app=metallb".to_owned(),
             bind: [192, 0, 2, 13].into(),

@@ -23,7 +23,15 @@ fn plan_for(last_octets: &[u8], interfaces: Interfaces) -> Arc<NodePlan> {
 
 /// The plan of [`NODE`] for these addresses.
 fn plan_of(addresses: impl IntoIterator<Item = IpAddr>, interfaces: Interfaces) -> Arc<NodePlan> {
-    let nodes = [NODE, RIVAL].map(NodeName::from);
+    plan_among(&[NODE, RIVAL].map(NodeName::from), addresses, interfaces)
+}
+
+/// The plan of the first of these nodes, all of which may announce these addresses.
+fn plan_among(
+    nodes: &[NodeName],
+    addresses: impl IntoIterator<Item = IpAddr>,
+    interfaces: Interfaces,
+) -> Arc<NodePlan> {
     let pool = Pool {
         name: PoolName::from("p"),
         blocks: ["192.168.10.0/24", "fd00:10::/64"].map(|block| block.parse().unwrap()).into(),
@@ -32,7 +40,7 @@ fn plan_of(addresses: impl IntoIterator<Item = IpAddr>, interfaces: Interfaces) 
         allocation: None,
         l2_advertisements: vec![Arc::new(L2Advertisement {
             name: "ad".into(),
-            nodes: nodes.clone().into(),
+            nodes: nodes.iter().cloned().collect(),
             interfaces,
             service_selectors: Vec::new(),
             preferences: BTreeMap::new(),
@@ -321,4 +329,42 @@ fn ipv6_addresses_are_answered_for_as_ipv4_addresses_are() {
     assert_eq!(wire.poll(NOW), Some(Output::Leave { interface: speaks.index, group }));
     let (_, reports) = drain(&mut wire, Time::millis(60_000));
     assert_eq!(reports[0].owned, [(v6, None)].into());
+}
+
+#[test]
+fn go_9_go_10_a_member_that_flaps_among_many_disturbs_only_what_it_leads() {
+    let nodes: Vec<NodeName> = (0..200).map(|n| NodeName::from(format!("node-{n}"))).collect();
+    let addresses = (0..2000_u16).map(|n| IpAddr::from([10, 0, (n / 250) as u8, (n % 250) as u8]));
+    let pool = |plan: &Arc<NodePlan>| plan.addresses.clone();
+    let plan = plan_among(&nodes, addresses, Interfaces::All);
+    let all: Members = nodes.iter().map(|node| (node.clone(), Standing::Ours)).collect();
+    let flapping = &nodes[7];
+    let without: Members =
+        nodes.iter().filter(|node| *node != flapping).map(|node| (node.clone(), Standing::Ours)).collect();
+    let leads = |members: &Members| -> BTreeSet<IpAddr> {
+        let owns = |address: &&ferrolb_announce::AddressPlan| {
+            ferrolb_announce::owner(address, members) == Some(&nodes[0])
+        };
+        pool(&plan).iter().filter(|(_, address)| owns(&&***address)).map(|(ip, _)| *ip).collect()
+    };
+    let gained: BTreeSet<IpAddr> = leads(&without).difference(&leads(&all)).copied().collect();
+
+    let mut wire = Wire::new(nodes[0].clone(), None);
+    wire.members = Some(all.clone());
+    wire.handle(NOW, Input::Plan(plan.clone()));
+    wire.handle(NOW, Input::Interfaces(&[ens18()]));
+    while let Some(time) = wire.next_deadline() {
+        drain(&mut wire, time);
+    }
+    let owned: BTreeSet<IpAddr> = wire.owned().collect();
+    assert_eq!(owned, leads(&all));
+    for round in 0..100 {
+        let now = Time::millis(60_000 + round * 1000);
+        let members = if round % 2 == 0 { &without } else { &all };
+        wire.set_members(now, members.clone(), Manner::AtOnce);
+        let (frames, reports) = drain(&mut wire, now);
+        assert!(frames.iter().all(|address| gained.contains(address)), "round {round}");
+        let told: BTreeSet<IpAddr> = reports.iter().flat_map(|report| report.owned.keys()).copied().collect();
+        assert_eq!(told, gained, "round {round}");
+    }
 }

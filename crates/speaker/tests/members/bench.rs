@@ -99,14 +99,22 @@ impl Bench {
         Netlink::open_in(&self.hub).unwrap().set_master(&format!("p{host}"), master).unwrap();
     }
 
-    /// Who answers for the address on the segment.
+    /// Does something on a host that has no speaker.
+    pub(crate) fn outside<T: Send>(&self, what: impl FnOnce() -> T + Send) -> T {
+        self.asker.run(what).unwrap()
+    }
+
+    /// Who answers for the address on the segment, or announces it meanwhile; each once.
     pub(crate) fn answers(&self, address: IpAddr) -> Vec<Mac> {
         let IpAddr::V4(address) = address else { return Vec::new() };
         let asked = self.asker.run(|| {
             let mut prober = Prober::open("ens18", Ipv4Addr::new(10, 79, 46, 5)).unwrap();
             prober.answers(address, Duration::from_millis(200)).unwrap()
         });
-        asked.unwrap().into_iter().map(|answer| answer.mac).collect()
+        let mut macs: Vec<Mac> = asked.unwrap().into_iter().map(|answer| answer.mac).collect();
+        macs.sort_unstable();
+        macs.dedup();
+        macs
     }
 }
 

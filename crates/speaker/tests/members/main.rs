@@ -49,6 +49,52 @@ fn ours_find_each_other_hand_over_and_notice_a_death() {
 }
 
 #[test]
+fn go_14_garbage_on_the_port_loses_no_member_and_no_answer() {
+    let Some(bench) = Bench::new("go_14_garbage_on_the_port_loses_no_member_and_no_answer", 2) else {
+        return;
+    };
+    let order = "our-0,our-1";
+    let zero = Ours::start(&bench, 0, order, &[], VERSIONS);
+    let one = Ours::start(&bench, 1, order, &[0], VERSIONS);
+    zero.expect(&[1]);
+    let both = names(&["our-0", "our-1"]);
+    let whole = || zero.members() == both && one.members() == both && zero.owns(VIP) && !one.owns(VIP);
+    wait_for("they are one", whole);
+
+    let port = std::net::SocketAddr::new(bench::ip(0), 7946);
+    let (mut idle, mut asked) = (Vec::new(), 0);
+    let began = std::time::Instant::now();
+    let mut garbage = 0_u64;
+    while began.elapsed() < Duration::from_secs(3) {
+        bench.outside(|| {
+            let datagrams = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
+            for length in [0, 1, 29, 200, 1400, 65_507] {
+                garbage = garbage.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+                let bytes: Vec<u8> = (0..length).map(|n| (garbage >> (n % 57)) as u8).collect();
+                // What does not fit any queue is lost.
+                let _ = datagrams.send_to(&bytes, port);
+            }
+            // Streams that say nothing, that claim a lot, and that say nonsense.
+            for bytes in
+                [&b""[..], &[10, 0x01, 0x3f, 0xff, 0xff, 1], &[10, 0xff, 0xff, 0xff, 0xff], b"GET / HTTP/1.1"]
+            {
+                if idle.len() < 400
+                    && let Ok(mut stream) =
+                        std::net::TcpStream::connect_timeout(&port, Duration::from_secs(1))
+                {
+                    let _ = std::io::Write::write_all(&mut stream, bytes);
+                    idle.push(stream);
+                }
+            }
+        });
+        assert_eq!(bench.answers(VIP), [bench.mac(0)], "after {asked} answers");
+        asked += 1;
+    }
+    assert!(asked > 3 && idle.len() > 20, "{asked}, {}", idle.len());
+    assert!(whole(), "nobody was lost over it");
+}
+
+#[test]
 fn ours_and_memberlists_members_share_one_cluster_across_namespaces() {
     share("ours_and_memberlists_members_share_one_cluster_across_namespaces", Kind::Memberlist);
 }

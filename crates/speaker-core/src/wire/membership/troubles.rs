@@ -186,3 +186,87 @@ const fn grace(cause: Cause) -> Duration {
 
 /// What was noticed is noticed again within a minute if it lasts.
 const FORGOTTEN: Duration = Duration::from_secs(90);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Time {
+        Time::millis(seconds * 1000)
+    }
+
+    fn peer(number: u8, awaited: bool) -> Peer {
+        let node = NodeName::from(format!("n{number}"));
+        Peer { node, address: SocketAddr::new([10, 0, 0, number].into(), 7946), awaited }
+    }
+
+    fn troubles() -> Troubles {
+        let mut troubles = Troubles::default();
+        troubles.set_peers(&[peer(1, true), peer(2, true), peer(3, false)]);
+        troubles
+    }
+
+    fn said(troubles: &Troubles, now: Time, usable: &[&str]) -> Vec<String> {
+        let current = troubles.current(now, |node| usable.contains(&node.as_str()));
+        current.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn what_the_engine_notices_is_said_at_once_and_forgotten_if_it_is_not_noticed_again() {
+        let conflict = Notice::Conflict { name: "n1".into(), claimed: vec![10, 0, 0, 9] };
+        for (notice, usable, text) in [
+            (Notice::Undecryptable([10, 0, 0, 1].into()), &[][..], Some("it uses another key")),
+            (Notice::Undecryptable([10, 0, 0, 1].into()), &["n1"], None), // forged
+            (Notice::Undecryptable([10, 0, 0, 9].into()), &[], None),     // a stranger
+            (
+                Notice::Label([10, 0, 0, 1].into()),
+                &[],
+                Some("it belongs to a member list with another label"),
+            ),
+            (
+                Notice::DatagramsBlocked("n1".into()),
+                &["n1"],
+                Some("it answers streams (TCP), but no datagrams (UDP)"),
+            ),
+            (conflict, &[], Some("its name is still held by another address")), // S58
+            (
+                Notice::Versions("n1".into()),
+                &[],
+                Some("its version of the protocol does not go together with the others'"),
+            ),
+        ] {
+            let mut troubles = troubles();
+            troubles.notice(at(5), &notice);
+            let expected: Vec<String> =
+                text.iter().map(|text| format!("n1 (10.0.0.1:7946): {text}")).collect();
+            assert_eq!(said(&troubles, at(5), usable), expected, "{notice:?}");
+            assert_eq!(said(&troubles, at(94), usable), expected, "{notice:?}");
+            assert_eq!(said(&troubles, at(95), usable), Vec::<String>::new(), "{notice:?}");
+            assert!(troubles.next_deadline(at(5)).is_none_or(|deadline| deadline == at(95)));
+        }
+    }
+
+    #[test]
+    fn an_exchange_that_fails_is_a_trouble_once_it_lasts_unless_it_is_explained_or_not_awaited() {
+        let refused = Err(ExchangeError::Stream(StreamFailure::Refused));
+        let mut troubles = troubles();
+        for number in [1, 3, 9] {
+            troubles.exchanged(at(0), SocketAddr::new([10, 0, 0, number].into(), 7946), &refused);
+        }
+        assert_eq!(said(&troubles, at(9), &[]), Vec::<String>::new());
+        assert_eq!(troubles.next_deadline(at(9)), Some(at(10)));
+        assert_eq!(said(&troubles, at(10), &[]), ["n1 (10.0.0.1:7946): its port is closed"]);
+        let streams = "n1 (10.0.0.1:7946): it answers datagrams (UDP), but no streams (TCP)";
+        assert_eq!(said(&troubles, at(10), &["n1"]), [streams]);
+        troubles.exchanged(at(11), peer(1, true).address, &Err(ExchangeError::Timeout));
+        assert_eq!(said(&troubles, at(11), &[]), ["n1 (10.0.0.1:7946): it does not answer"]);
+        troubles.notice(at(12), &Notice::Undecryptable([10, 0, 0, 1].into()));
+        assert_eq!(said(&troubles, at(12), &[]), ["n1 (10.0.0.1:7946): it uses another key"]);
+        troubles.exchanged(at(13), peer(1, true).address, &Ok(3));
+        assert_eq!(said(&troubles, at(13), &[]), Vec::<String>::new());
+        // A Pod that is gone is no trouble.
+        troubles.exchanged(at(13), peer(2, true).address, &refused);
+        troubles.set_peers(&[peer(1, true)]);
+        assert_eq!(said(&troubles, at(60), &[]), Vec::<String>::new());
+    }
+}
