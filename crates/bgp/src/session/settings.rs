@@ -8,7 +8,8 @@ use ferrolb_net_types::Asn;
 
 use crate::wire::{Capability, Families, HoldTime, Open, RouterId};
 
-/// The settings of a session. Addresses, port and password are its owner's, who connects.
+/// The settings of a session. Addresses, port, password (RFC 2385) and the TTL of what is sent and taken (RFC 5082) are
+/// the business of its owner, who connects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The own autonomous system, as this peer is to see it.

@@ -324,6 +324,51 @@ mod tests {
     }
 
     #[test]
+    fn bg_1_w02_the_opens_of_real_routers() {
+        for (router, message, hold, families, refresh, restart) in [
+            (
+                "BIRD 2.0.12",
+                "00430104fc0100f07f0000012602240104000100010104000200010200400a0078000101000002010041040000fc0146004700",
+                240,
+                Families::BOTH,
+                true,
+                Some(120),
+            ),
+            (
+                "GoBGP 3.10",
+                "003b0104fc01005a7f0000011e021c020049040272310001040001000141040000fc010506000100010002",
+                90,
+                Families::V4,
+                true,
+                None,
+            ),
+            (
+                "FRR 8.4.4",
+                "00710104fc0100b47f000001540206010400010001020601040002000102028000020202000202460002064104\
+                 0000fc0102020600020a4508000101010002010102064904027231 0002044002c0780210470e0001018000000000020180000000",
+                180,
+                Families::BOTH,
+                true,
+                Some(120),
+            ),
+        ] {
+            let open = decode(&format!("{MARKER}{}", message.replace(' ', ""))).unwrap();
+            assert_eq!((open.asn(), open.four_octet_as()), (Some(asn(64_513)), Some(64_513)), "{router}");
+            assert_eq!(
+                (open.hold_time, open.families()),
+                (HoldTime::seconds(hold).unwrap(), families),
+                "{router}"
+            );
+            assert_eq!(open.capabilities.contains(&Capability::RouteRefresh), refresh, "{router}");
+            let seconds = open.capabilities.iter().find_map(|capability| match capability {
+                Capability::GracefulRestart(restart) => Some(restart.restart_seconds),
+                _ => None,
+            });
+            assert_eq!(seconds, restart, "{router}");
+        }
+    }
+
+    #[test]
     fn opens_that_are_accepted() {
         let table = [
             (
