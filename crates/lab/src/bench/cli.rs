@@ -69,6 +69,10 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
             let figures = stage::play(&options, async move |bench| super::arp(bench, quick).await)?;
             show(&figures, figures.ok, args.output)
         }
+        Subject::Gossip => {
+            let figures = stage::play(&options, async move |bench| super::gossip(bench, quick).await)?;
+            show(&figures, figures.ok, args.output)
+        }
         Subject::Memory => {
             let figures = stage::play(&options, async move |bench| super::memory(bench, quick).await)?;
             show(&figures, figures.ok, args.output)

@@ -12,11 +12,13 @@ use crate::scenario;
 mod address;
 mod arp;
 mod cli;
+mod gossip;
 mod memory;
 
 pub use address::{AddressFigures, Count, Kind, Round, Setting, Writes};
 pub use arp::{ArpFigures, Latency};
 pub use cli::{BenchArgs, run};
+pub use gossip::{GossipFigures, Traffic};
 pub use memory::{Memory, MemoryFigures};
 
 /// How far beyond its aim a figure may be before the command fails.
@@ -29,6 +31,8 @@ pub enum Subject {
     Address,
     /// How long an ARP request waits for its answer, beside an address that the kernel of the same node holds.
     Arp,
+    /// What the speakers' member list costs on the wire while nothing happens, beside serf's agents.
+    Gossip,
     /// The resident memory of both daemons while nothing happens.
     Memory,
 }
@@ -57,6 +61,14 @@ pub async fn address(
 pub async fn arp(bench: &Bench, quick: bool) -> Result<ArpFigures> {
     let address = scenario::announce_one_service(bench).await?;
     arp::measure(bench, address, if quick { 300 } else { 2000 }).await
+}
+
+/// Traffic of the member list, idle.
+///
+/// # Errors
+/// A tool is missing, or the agents do not find each other.
+pub async fn gossip(bench: &Bench, quick: bool) -> Result<GossipFigures> {
+    gossip::measure(bench, quick).await
 }
 
 /// Memory of the daemons, idle, with one Service announced.

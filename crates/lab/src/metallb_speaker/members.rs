@@ -264,7 +264,7 @@ impl Owner {
                     let _ = told.send(());
                 }
             }
-            Output::Told { .. } | Output::Notice(_) => {}
+            _ => {}
         }
     }
 
