@@ -64,6 +64,7 @@ where
                 }
             }
         }
+        reach.renew();
         say(Pulse::Answers);
     }
 }

@@ -20,6 +20,7 @@ pub struct Reach {
 #[derive(Debug)]
 struct Shared {
     notify: Notify,
+    renew: Notify,
     lost: AtomicBool,
     start: Instant,
     /// When the server was heard last, in milliseconds from `start`.
@@ -30,6 +31,7 @@ impl Default for Shared {
     fn default() -> Self {
         Self {
             notify: Notify::default(),
+            renew: Notify::default(),
             lost: AtomicBool::default(),
             start: Instant::now(),
             heard: AtomicU64::new(0),
@@ -62,6 +64,16 @@ impl Reach {
                 "the API server cannot be reached, retrying; what is allocated and announced stays"
             );
         }
+    }
+
+    /// Connections that have said nothing since an outage began may be dead: whoever waits on one begins anew.
+    pub fn renew(&self) {
+        self.shared.renew.notify_waiters();
+    }
+
+    /// Ends when [`Reach::renew`] is called after this call.
+    pub async fn renewed(&self) {
+        self.shared.renew.notified().await;
     }
 
     /// When the server was heard last; when this handle was made, if never.

@@ -324,7 +324,13 @@ where
         let mut buffer = BytesMut::new();
         let mut searched = 0;
         loop {
-            let Some(frame) = timeout_at(end, body.frame()).await.map_err(late)? else { return Ok(()) };
+            let frame = tokio::select! {
+                frame = timeout_at(end, body.frame()) => frame.map_err(late)?,
+                () = reach.renewed() => {
+                    return Err(RequestError::no_answer("the connection is older than an outage").into());
+                }
+            };
+            let Some(frame) = frame else { return Ok(()) };
             let Ok(data) = frame.map_err(broken)?.into_data() else { continue };
             reach.alive();
             buffer.extend_from_slice(&data);

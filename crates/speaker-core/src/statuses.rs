@@ -50,6 +50,8 @@ pub(crate) struct Statuses {
     under_way: BTreeMap<WriteId, (ServiceKey, Operation)>,
     /// It is known what this node announces; before, nothing may be called untrue.
     settled: bool,
+    /// Services of which other nodes had an object before that: somebody else may have announced them meanwhile.
+    elsewhere: BTreeSet<ServiceKey>,
 }
 
 /// A ServiceL2Status as it is stored.
@@ -117,6 +119,7 @@ impl Statuses {
             waiting: BTreeSet::new(),
             under_way: BTreeMap::new(),
             settled: false,
+            elsewhere: BTreeSet::new(),
         }
     }
 
@@ -167,11 +170,15 @@ impl Statuses {
     /// From now on what was not asked for by [`Statuses::want`] is untrue.
     pub(crate) fn settle(&mut self) {
         self.settled = true;
+        self.elsewhere.clear();
         self.queue.extend(self.objects.keys().chain(self.desired.keys()).cloned());
     }
 
-    /// Whether an object says already that this node announces the Service.
+    /// Whether an object says already that this node announces the Service, and none says so of another.
     pub(crate) fn says_ours(&self, service: &ServiceKey) -> bool {
+        if self.elsewhere.contains(service) {
+            return false;
+        }
         let mut objects = self.objects.get(service).into_iter().flat_map(BTreeMap::values);
         objects.any(|o| !o.deleted && o.node == self.label && o.said.node == self.settings.node.as_str())
     }
@@ -293,6 +300,9 @@ impl Statuses {
         };
         if self.service_of.get(name).is_some_and(|known| *known != service) {
             self.remove(name); // Its labels were edited.
+        }
+        if !self.settled && new.node != self.label {
+            self.elsewhere.insert(service.clone());
         }
         let objects = self.objects.entry(service.clone()).or_default();
         if let Some(known) = objects.get(name).filter(|known| known.uid == new.uid) {

@@ -24,6 +24,8 @@ pub(crate) struct Bench {
     /// A client behind the cable.
     pub(crate) client: Client,
     plugged: watch::Sender<bool>,
+    /// How often connections died without a word.
+    silences: watch::Sender<u32>,
     _directory: tempfile::TempDir,
 }
 
@@ -33,7 +35,8 @@ impl Bench {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let near = listener.local_addr().unwrap();
         let (plugged, state) = watch::channel(true);
-        tokio::spawn(carry(listener, server.addr(), state));
+        let (silences, silence) = watch::channel(0);
+        tokio::spawn(carry(listener, server.addr(), state, silence));
 
         let directory = tempfile::tempdir().unwrap();
         let write = |name: &str, text: String| -> PathBuf {
@@ -47,12 +50,18 @@ impl Bench {
         let open =
             async |file| client(&Source { flag: Some(file), ..Source::default() }, "test").await.unwrap();
         let (direct, client) = (open(direct).await, open(behind).await);
-        Self { server, direct, client, plugged, _directory: directory }
+        Self { server, direct, client, plugged, silences, _directory: directory }
     }
 
     /// Breaks all connections and refuses new ones.
     pub(crate) fn pull(&self) {
         self.plugged.send_replace(false);
+    }
+
+    /// Nothing passes any more on the connections that there are, and neither end notices. New ones work.
+    #[allow(dead_code, reason = "not every test that includes this file cuts so")]
+    pub(crate) fn fall_silent(&self) {
+        self.silences.send_modify(|count| *count += 1);
     }
 
     /// Connections work again.
@@ -61,17 +70,28 @@ impl Bench {
     }
 }
 
-async fn carry(listener: TcpListener, far: SocketAddr, state: watch::Receiver<bool>) {
+async fn carry(
+    listener: TcpListener,
+    far: SocketAddr,
+    state: watch::Receiver<bool>,
+    silence: watch::Receiver<u32>,
+) {
     while let Ok((mut near, _)) = listener.accept().await {
-        let mut state = state.clone();
+        let (mut state, mut silence) = (state.clone(), silence.clone());
+        silence.mark_unchanged();
         tokio::spawn(async move {
             if !*state.borrow() {
                 return;
             }
             let Ok(mut far) = TcpStream::connect(far).await else { return };
-            tokio::select! {
-                _ = copy_bidirectional(&mut near, &mut far) => {}
-                _ = state.wait_for(|plugged| !plugged) => {}
+            let silent = tokio::select! {
+                _ = copy_bidirectional(&mut near, &mut far) => false,
+                _ = state.wait_for(|plugged| !plugged) => false,
+                silent = silence.changed() => silent.is_ok(),
+            };
+            if silent {
+                // Both ends stay open, and nobody carries anything between them.
+                std::future::pending::<()>().await;
             }
         });
     }

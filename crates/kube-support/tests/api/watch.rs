@@ -129,6 +129,28 @@ async fn an_outage_loses_nothing() {
 }
 
 #[tokio::test]
+async fn a_watch_on_a_dead_connection_begins_anew_when_an_outage_is_over() {
+    let bench = Bench::new().await;
+    let api = maps(&bench);
+    let reach = Reach::default();
+    let (sender, mut receiver) = mpsc::channel(16);
+    let watch = Watch::<ConfigMap>::namespaced("default");
+    tokio::spawn(watch.run(bench.client.clone(), reach.clone(), move |delivery| {
+        let sender = sender.clone();
+        async move { sender.send(delivery).await.is_ok() }
+    }));
+    assert!(matches!(change(&mut receiver).await, Change::Reset(_)));
+    create(&api, "before").await;
+    assert!(matches!(change(&mut receiver).await, Change::Applied(_)));
+
+    bench.fall_silent();
+    create(&api, "during").await;
+    reach.renew();
+    let Change::Applied(object) = change(&mut receiver).await else { panic!("it goes on where it was") };
+    assert_eq!(object.name_any(), "during");
+}
+
+#[tokio::test]
 async fn a_version_that_the_server_forgot_starts_over_with_a_list() {
     let bench = Bench::new().await;
     let api = maps(&bench);

@@ -93,6 +93,24 @@ fn nothing_is_deleted_before_every_kind_is_listed_and_the_wire_has_spoken_a11() 
     assert_eq!(bench.speakers[NODE2].announced.len(), led(&bench, NODE2));
 }
 
+#[test]
+fn what_another_announced_meanwhile_is_told_again() {
+    let mut bench = many();
+    let led: Vec<_> = bench.speakers[NODE1].announced.iter().map(|(service, _)| service.clone()).collect();
+    // Its node is excluded while it is away, and no longer when it comes back; the former objects are still there.
+    bench.stop(NODE1);
+    let label = |value| json!({ "metadata": { "labels": { crate::bench::EXCLUDE: value } } });
+    bench.api.patch("Node", "", NODE1, &label(json!("")));
+    bench.run(Duration::from_millis(1_000));
+    assert_eq!(bench.take_events().len(), led.len());
+    bench.api.patch("Node", "", NODE1, &label(json!(null)));
+    bench.start(NODE1, "2");
+    bench.settle();
+    let told: Vec<_> =
+        led.iter().map(|service| service.replace("demo/", "k8s-node-1: nodeAssigned ")).collect();
+    assert_eq!(bench.take_events(), told, "whoever was told last is who announces");
+}
+
 /// A thousand Services, led by two of three speakers.
 fn thousand() -> Bench {
     let mut bench = Bench::started();
