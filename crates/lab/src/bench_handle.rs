@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use ferrolb_linux::Namespace;
 use ferrolb_linux::process::{self, Identity};
+use ferrolb_net_types::Mac;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
@@ -304,6 +305,14 @@ impl Bench {
     /// The API refuses.
     pub async fn set_node_ready(&self, node: Host, ready: bool) -> Result<()> {
         seed::node_status(self.client(), node, ready).await
+    }
+
+    /// Plugs a NIC of this name into the second segment of a host that runs. It is down and has no address.
+    ///
+    /// # Errors
+    /// The name is taken, or the kernel refuses.
+    pub fn add_interface(&self, host: Host, name: &str, mac: Mac) -> Result<()> {
+        self.topology.add_interface(host, name, mac)
     }
 
     /// The namespace of a Pod that is not on its node's network.

@@ -14,6 +14,7 @@ use anyhow::{Result, bail};
 
 use crate::bench_handle::Bench;
 
+mod announcing;
 mod cli;
 mod cluster;
 mod controller;
@@ -34,7 +35,7 @@ pub use cli::{RunArgs, run};
 pub use story::{Report, Show, Step};
 
 /// The names of all stories.
-pub const STORIES: [&str; 5] = ["l2", "controller", "replicas", "install", "mixed"];
+pub const STORIES: [&str; 6] = ["l2", "announcing", "mixed", "controller", "replicas", "install"];
 
 /// Plays a story on a bench that is up, and reports what was seen. `api` is what the report calls the API server.
 ///
@@ -50,6 +51,7 @@ pub async fn play(name: &str, bench: &Bench, api: &str, show: Show) -> Result<Re
         "controller" => Ok(controller::play(bench, api, show).await),
         "replicas" => Ok(replicas::play(bench, api, show).await),
         "install" => Ok(install::play(bench, api, show).await),
+        "announcing" => Ok(announcing::play(bench, api, show).await),
         "mixed" => Ok(mixed::play(bench, api, show).await),
         _ => bail!("there is no story {name:?}; there are: {}", STORIES.join(", ")),
     }

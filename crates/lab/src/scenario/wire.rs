@@ -7,8 +7,8 @@
 use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,7 @@ use ferrolb_linux::probe::{Listener, Prober};
 use ferrolb_linux::{Namespace, Netlink};
 use ferrolb_net_types::Mac;
 
+use super::cluster::eventually;
 use crate::host::Host;
 
 /// How long one HTTP request may take while the address moves.
@@ -88,7 +89,8 @@ impl Arp {
 #[derive(Debug)]
 pub(crate) struct Capture {
     end: Arc<AtomicBool>,
-    thread: Option<JoinHandle<Result<Vec<Arp>>>>,
+    heard: Arc<Mutex<Vec<Arp>>>,
+    thread: Option<JoinHandle<Result<()>>>,
 }
 
 impl Capture {
@@ -97,23 +99,35 @@ impl Capture {
         let mut listener = listen(namespace, interface)?;
         let end = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&end);
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let all = Arc::clone(&heard);
         let thread = std::thread::spawn(move || {
-            let mut heard = Vec::new();
             while !told.load(Ordering::Relaxed) {
                 if let Some(next) = listener.next(Instant::now() + Duration::from_millis(20))? {
-                    heard.extend(Arp::parse(next.at, &next.frame));
+                    let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+                    all.extend(Arp::parse(next.at, &next.frame));
                 }
             }
-            Ok(heard)
+            Ok(())
         });
-        Ok(Self { end, thread: Some(thread) })
+        Ok(Self { end, heard, thread: Some(thread) })
+    }
+
+    /// Waits for a message.
+    pub(crate) async fn hears(&self, limit: Duration, test: impl Fn(&Arp) -> bool) -> Result<Arp> {
+        eventually(limit, async || {
+            let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+            heard.iter().find(|arp| test(arp)).cloned().context("no such frame was heard")
+        })
+        .await
     }
 
     /// Ends the capture: what passed the interface, in order, the host's own frames included.
     pub(crate) fn stop(mut self) -> Result<Vec<Arp>> {
         self.end.store(true, Ordering::Relaxed);
         let thread = self.thread.take().context("the capture has ended already")?;
-        thread.join().map_err(|_| anyhow!("the capture panicked"))?
+        thread.join().map_err(|_| anyhow!("the capture panicked"))??;
+        Ok(std::mem::take(&mut *self.heard.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 }
 
@@ -136,7 +150,17 @@ pub(crate) async fn ask(
     target: Ipv4Addr,
     window: Duration,
 ) -> Result<BTreeSet<Mac>> {
-    let mut prober = namespace.run(|| Prober::open(host.interface(), host.address()))??;
+    ask_on(namespace, (host.interface(), host.address()), target, window).await
+}
+
+/// The same from this interface, with this address as the sender's.
+pub(crate) async fn ask_on(
+    namespace: &Namespace,
+    (interface, own): (&str, Ipv4Addr),
+    target: Ipv4Addr,
+    window: Duration,
+) -> Result<BTreeSet<Mac>> {
+    let mut prober = namespace.run(|| Prober::open(interface, own))??;
     blocking(move || Ok(prober.answers(target, window)?.iter().map(|answer| answer.mac).collect())).await
 }
 
@@ -147,7 +171,18 @@ pub(crate) async fn quiet(
     window: Duration,
     limit: Duration,
 ) -> Result<()> {
-    let mut listener = listen(namespace, Host::Client.interface())?;
+    quiet_on(namespace, Host::Client.interface(), address, window, limit).await
+}
+
+/// The same on this interface.
+pub(crate) async fn quiet_on(
+    namespace: &Namespace,
+    interface: &str,
+    address: Ipv4Addr,
+    window: Duration,
+    limit: Duration,
+) -> Result<()> {
+    let mut listener = listen(namespace, interface)?;
     blocking(move || {
         let began = Instant::now();
         let mut last = began;
@@ -246,10 +281,11 @@ pub(crate) async fn body(namespace: &Namespace, address: (Ipv4Addr, u16)) -> Res
 }
 
 /// Sends a request whose outcome does not matter: the kernel looks the address up for it.
-pub(crate) async fn touch(namespace: &Namespace, address: (Ipv4Addr, u16)) -> Result<()> {
+pub(crate) async fn touch(namespace: &Namespace, address: impl Into<SocketAddr>) -> Result<()> {
     let namespace = Namespace::open(namespace.name())?;
+    let address = address.into();
     blocking(move || {
-        let _ = namespace.run(|| get(address.into(), ATTEMPT_LIMIT))?;
+        let _ = namespace.run(|| get(address, ATTEMPT_LIMIT))?;
         Ok(())
     })
     .await
@@ -305,9 +341,10 @@ pub(crate) fn interfaces(namespace: &Namespace) -> Result<Vec<Interface>> {
 }
 
 /// The hardware address that a namespace's neighbour table has for an address.
-pub(crate) fn neighbour(namespace: &Namespace, address: Ipv4Addr) -> Result<Option<Mac>> {
+pub(crate) fn neighbour(namespace: &Namespace, address: impl Into<IpAddr>) -> Result<Option<Mac>> {
+    let address = address.into();
     let table = inspect::neighbours(&mut Netlink::open_in(namespace)?)?;
-    Ok(table.into_iter().find(|entry| entry.address == IpAddr::V4(address)).and_then(|entry| entry.mac))
+    Ok(table.into_iter().find(|entry| entry.address == address).and_then(|entry| entry.mac))
 }
 
 /// Runs what blocks on a thread of its own.

@@ -13,7 +13,7 @@ use super::super::story::Seen;
 use super::super::wire;
 use super::SYSTEM;
 use crate::bench_handle::Daemon;
-use crate::host::Host;
+use crate::host::{Host, SECOND_INTERFACE};
 
 pub(super) async fn chapter(stage: &mut Stage<'_>) {
     stage.story.chapter("The bench");
@@ -51,8 +51,16 @@ async fn hosts(stage: &mut Stage<'_>) -> Seen {
         for address in host.addresses() {
             ensure!(own.addresses.contains(&(address.into(), 24)), "{host} lacks {address}/24");
         }
+        let Some((mac, address)) = host.second() else { continue };
+        let second = interfaces.iter().find(|interface| interface.name.as_str() == SECOND_INTERFACE);
+        let second = second.with_context(|| format!("{host} has no {SECOND_INTERFACE}"))?;
+        ensure!(
+            second.mac == Some(mac) && second.addresses.contains(&(address.into(), 24)),
+            "{SECOND_INTERFACE} of {host} is {second:?}"
+        );
     }
-    Ok("client, k8s-master-1, k8s-node-1, k8s-node-2 and router on one segment; outside behind the router"
+    Ok("client, k8s-master-1, k8s-node-1, k8s-node-2 and router on one segment; client and nodes on a second one; \
+        outside behind the router"
         .into())
 }
 
@@ -156,10 +164,12 @@ async fn sockets(stage: &mut Stage<'_>) -> Seen {
             Daemon::Controller => {
                 &["17472 on every address", "9120 on every address", "9443 on every address"]
             }
-            Daemon::Speaker => &["17472 on 127.0.0.1", "9120 on every address"],
+            Daemon::Speaker => &["17472 on 127.0.0.1", "7946 on the node's address", "9120 on every address"],
         };
+        let own = daemon.node.address().to_string();
         eventually(SOON, async || {
             let seen = listening(stage, &daemon).await?;
+            let seen: Vec<_> = seen.iter().map(|port| port.replace(&own, "the node's address")).collect();
             ensure!(seen == expected, "{} listens on {}", daemon.pod, seen.join(", "));
             Ok(())
         })

@@ -23,6 +23,8 @@ mod rolling;
 mod swap;
 mod tally;
 
+pub(super) use changes::network_unavailable;
+
 /// Whose speaker a node runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {

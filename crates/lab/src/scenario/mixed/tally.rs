@@ -18,6 +18,7 @@ pub(super) const BOUND: Duration = Duration::from_millis(50);
 const GROSS: u32 = 10;
 
 /// What was seen between two moments.
+#[derive(Default)]
 pub(super) struct Tally {
     /// Two owners, one of them ours.
     pub(super) ours: Vec<Span>,
@@ -48,6 +49,14 @@ impl Tally {
         let (dark, dark_theirs) =
             dark.partition(|span| owner(span).is_some_and(|owner| ours.contains(&owner)));
         Self { ours: own, theirs, dark, dark_theirs }
+    }
+
+    /// Both together.
+    pub(super) fn add(&mut self, other: Self) {
+        self.ours.extend(other.ours);
+        self.theirs.extend(other.theirs);
+        self.dark.extend(other.dark);
+        self.dark_theirs.extend(other.dark_theirs);
     }
 
     /// The figures in words.
