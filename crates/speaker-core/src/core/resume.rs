@@ -39,6 +39,7 @@ impl Core {
         self.clock = Some(clock);
         self.resumed = true;
         self.outage.doubt(true);
+        self.effects.extend(self.outage.news(clock.now).map(|working| Effect::Api { working }));
         self.intake.resume(snapshot.config);
         self.store.resume(snapshot.nodes, snapshot.not_ready, snapshot.services);
         self.plan = NodePlan::default();

@@ -224,3 +224,69 @@ fn after_any_trouble_there_is_one_owner_for_each_address() {
         assert_eq!(network.gratuitous.len(), 0, "seed {seed}");
     }
 }
+
+/// Starts a speaker that goes on from what was kept, without the API.
+fn resume(network: &mut Network, node: usize) {
+    network.planned = false;
+    network.start_with(node, None);
+    network.planned = true;
+    network.input(node, Input::Api { working: false });
+    network.plan_now(node);
+    let peers = network.peers(node);
+    network.input(node, Input::Peers(&peers));
+}
+
+#[test]
+fn who_resumes_without_the_api_after_it_was_given_up_never_leads_what_others_have() {
+    for seed in 0..20 {
+        let mut network = Network::settled(seed, 3, 12);
+        network.kill(0);
+        network.run(seconds(20));
+        let taken = network.owners();
+        assert_eq!(taken, network.rightful());
+        network.forget();
+        resume(&mut network, 0);
+        network.run(seconds(30));
+        assert_eq!(network.owners(), taken, "seed {seed}");
+        assert_eq!(network.longest_dark(), millis(0), "seed {seed}");
+        assert!(network.longest_double() <= millis(50), "seed {seed}: {:?}", network.longest_double());
+        network.input(0, Input::Api { working: true });
+        network.run(seconds(5));
+        assert_eq!(network.owners(), network.rightful(), "seed {seed}");
+    }
+}
+
+#[test]
+fn who_resumes_without_the_api_before_it_is_given_up_leads_on_until_all_know_that_it_is_stale() {
+    for seed in 0..20 {
+        let mut network = Network::settled(seed, 3, 12);
+        let before = network.owners();
+        network.kill(0);
+        network.run(millis(500));
+        network.forget();
+        resume(&mut network, 0);
+        network.run(seconds(1));
+        assert_eq!(network.owners(), before, "seed {seed}");
+        network.run(seconds(30));
+        let others = network.rightful_among(&[1, 2].into());
+        assert_eq!(network.owners(), others, "seed {seed}");
+        assert!(network.longest_dark() <= millis(50), "seed {seed}: {:?}", network.longest_dark());
+    }
+}
+
+#[test]
+fn where_nobody_has_the_api_whoever_resumes_leads_what_it_led() {
+    for seed in 0..20 {
+        let mut network = Network::settled(seed, 3, 12);
+        let before = network.owners();
+        (0..3).for_each(|node| network.input(node, Input::Api { working: false }));
+        network.run(seconds(30));
+        network.kill(0);
+        network.run(seconds(20));
+        network.forget();
+        resume(&mut network, 0);
+        network.run(seconds(30));
+        assert_eq!(network.owners(), before, "seed {seed}");
+        assert_eq!(network.longest_dark(), millis(0), "seed {seed}");
+    }
+}

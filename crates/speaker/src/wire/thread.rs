@@ -278,16 +278,17 @@ impl Thread {
             self.plan = Some(plan.clone());
             self.wire.handle(now, Input::Plan(plan.clone()));
         }
+        // Who goes on from what was kept says so before it joins anybody.
+        let lost = self.wishes.api_lost.load(Ordering::Acquire);
+        if lost != std::mem::replace(&mut self.api_lost, lost) {
+            self.wire.handle(now, Input::Api { working: !lost });
+        }
         let peers = self.wishes.peers.load();
         if let Some(peers) = peers.as_ref()
             && !self.peers.as_ref().is_some_and(|known| Arc::ptr_eq(known, peers))
         {
             self.peers = Some(peers.clone());
             self.wire.handle(now, Input::Peers(peers));
-        }
-        let lost = self.wishes.api_lost.load(Ordering::Acquire);
-        if lost != std::mem::replace(&mut self.api_lost, lost) {
-            self.wire.handle(now, Input::Api { working: !lost });
         }
         if !self.leaving && self.wishes.leave.load(Ordering::Acquire) {
             self.leaving = true;
