@@ -13,7 +13,7 @@ use super::super::l2::EXCLUDE;
 use super::super::stage::{SOON, Stage};
 use super::super::story::Seen;
 use super::super::watch::Watch;
-use super::tally::Tally;
+use super::tally::{BOUND, Tally};
 use super::{DEMO, Situation};
 use crate::host::Host;
 use crate::seed;
@@ -72,7 +72,7 @@ async fn play(stage: &mut Stage<'_>, watch: &Watch, mut situation: Situation) ->
             tally.dark.retain(|span| span.address != VICTIM);
         }
         // What one change shows is no reason not to take it back.
-        wrong.extend(tally.judge().err().map(|error| format!("{change:?}: {error}")));
+        wrong.extend(tally.judge(BOUND).err().map(|error| format!("{change:?}: {error}")));
         sum.add(tally);
     }
     let rounds = watch.look(|seen| seen.rounds(began, watch.now()));

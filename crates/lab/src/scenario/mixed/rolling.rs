@@ -9,7 +9,7 @@ use serde_json::json;
 use super::super::cluster::DAEMON_SET;
 use super::super::stage::{SOON, Stage};
 use super::super::story::Seen;
-use super::super::watch::Watch;
+use super::super::watch::{Watch, longest};
 use super::super::wire::Requests;
 use super::swap::all_ready;
 use super::tally::Tally;
@@ -73,14 +73,13 @@ async fn roll(stage: &mut Stage<'_>, watch: &Watch, situation: &mut Situation, k
     let tally = watch.look(|seen| Tally::of(seen, from, watch.now(), situation));
     let moves = watch.look(|seen| seen.moves(from, watch.now()));
     stage.story.measured(format!(
-        "rolled in {} ms; {count} connections to {} addresses, the slowest {} ms; {moves} moves; any two owners {} \
-         and {}; dark {}",
+        "rolled in {} ms; {count} connections to {} addresses, the slowest {} ms; {moves} moves; any two owners {}; \
+         dark {}",
         (rolled - from).as_millis(),
         led.len(),
         slowest.as_millis(),
-        super::super::watch::longest(&tally.ours),
-        super::super::watch::longest(&tally.theirs),
-        super::super::watch::longest(tally.dark.iter().chain(&tally.dark_theirs)),
+        longest(tally.ours.iter().chain(&tally.between).chain(&tally.theirs)),
+        longest(tally.dark.iter().chain(&tally.dark_theirs)),
     ));
     ensure!(led.len() == Host::NODES.len(), "not every node led an address");
     ensure!(failures.is_empty(), "{} of {count} connections failed: {failures:?}", failures.len());

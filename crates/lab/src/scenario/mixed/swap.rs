@@ -10,7 +10,7 @@ use super::super::cluster::{DAEMON_SET, POD, eventually};
 use super::super::stage::{SOON, Stage};
 use super::super::story::Seen;
 use super::super::watch::Watch;
-use super::tally::Tally;
+use super::tally::{BOUND, LEAVING, Tally};
 use super::{Kind, SYSTEM, Situation};
 use crate::bench_handle::{Daemon, PodView};
 use crate::host::Host;
@@ -83,9 +83,9 @@ async fn swap(stage: &mut Stage<'_>, watch: &Watch, before: &Situation, node: Ho
     ));
     match kind {
         // It is MetalLB's speaker that leaves, and answers until its process ends.
-        Kind::Ours => came.judge().context("while ours came")?,
+        Kind::Ours => came.judge(BOUND).context("while ours came")?,
         // It is MetalLB's speaker that comes, and believes itself alone at first.
-        Kind::Metallb => left.judge().context("while ours left")?,
+        Kind::Metallb => left.judge(LEAVING).context("while ours left")?,
     }
     Ok(after.words())
 }
