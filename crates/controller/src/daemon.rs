@@ -12,6 +12,7 @@ use ferrolb_kube_support::daemon::{
 };
 use ferrolb_kube_support::events::Recorder;
 use ferrolb_kube_support::health::Readiness;
+use ferrolb_kube_support::level::Level;
 use ferrolb_kube_support::listen::Bind;
 use ferrolb_kube_support::metrics::Metrics;
 use ferrolb_kube_support::process::own_pod;
@@ -24,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::gauges::Gauges;
 use crate::memberlist_secret;
-use crate::options::{Level, Options, WebhookMode};
+use crate::options::{Options, WebhookMode};
 use crate::replicas::Replica;
 use crate::webhook::{self, Webhooks};
 

@@ -21,7 +21,8 @@ mod webhook;
 use std::process::ExitCode;
 
 pub use daemon::run;
-pub use options::{Level, Options, WebhookMode, flags};
+pub use ferrolb_kube_support::level::Level;
+pub use options::{Options, WebhookMode, flags};
 pub use webhook::WebhookOptions;
 
 /// Runs the controller with these arguments (the program's name left out) and gives the exit code.

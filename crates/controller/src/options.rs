@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The controller's flags and environment variables, as MetalLB has them.
 
-use std::str::FromStr;
-
 use ferrolb_config::BgpType;
 use ferrolb_kube_support::common::{self, Common, SettingError};
 use ferrolb_kube_support::flags::{Flag, Values};
+use ferrolb_kube_support::level::{self, Level};
 
 use crate::webhook::{PORT, WebhookOptions};
 
@@ -41,31 +40,6 @@ pub enum WebhookMode {
     OnlyWebhook,
 }
 
-/// Whose manifests the daemon runs under: environment variable `FERROLB_LEVEL`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Level {
-    /// MetalLB's, with other images. The default.
-    #[default]
-    A,
-    /// Our own, with the rights that our own features need.
-    B,
-}
-
-impl FromStr for Level {
-    type Err = SettingError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "" | "A" => Ok(Self::A),
-            "B" => Ok(Self::B),
-            other => Err(SettingError::Other(format!(
-                "unknown level: {other} (environment variable FERROLB_LEVEL); use A under MetalLB's manifests, B \
-                 under those of `ferrolb manifests`"
-            ))),
-        }
-    }
-}
-
 /// What the controller was told.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -99,7 +73,7 @@ impl Options {
     /// [`SettingError`] names the first setting that the controller cannot start with.
     pub fn of_process(values: &Values) -> Result<Self, SettingError> {
         let variable = |name| std::env::var(name).ok();
-        Self::read(values, variable("METALLB_BGP_TYPE").as_deref(), variable("FERROLB_LEVEL").as_deref())
+        Self::read(values, variable("METALLB_BGP_TYPE").as_deref(), variable(level::VARIABLE).as_deref())
     }
 
     fn read(values: &Values, bgp_type: Option<&str>, level: Option<&str>) -> Result<Self, SettingError> {

@@ -9,6 +9,7 @@ use ferrolb_config::admission::Setup;
 use ferrolb_kube_support::backoff::Backoff;
 use ferrolb_kube_support::daemon::Tasks;
 use ferrolb_kube_support::health::Readiness;
+use ferrolb_kube_support::level::Level;
 use ferrolb_kube_support::listen::{Bind, listen};
 use ferrolb_kube_support::reach::Reach;
 use ferrolb_kube_support::webhook::{BODY_LIMIT, Mounted, Rotation, Serving, WebhookServer};
@@ -16,7 +17,7 @@ use kube::Client;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::options::{Level, Options};
+use crate::options::Options;
 use crate::reviews::Reviews;
 
 /// The port of MetalLB's manifests; there is no flag for it.

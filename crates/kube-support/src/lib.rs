@@ -19,6 +19,7 @@ pub mod daemon;
 pub mod events;
 pub mod flags;
 pub mod health;
+pub mod level;
 pub mod listen;
 pub mod logging;
 pub mod metrics;

@@ -295,10 +295,17 @@ pub const ROLES: &[Role] = &[
                 verbs: &["patch"],
             },
             Rule {
-                why: "Its own Pod, which owns what it makes.",
+                why: "Its own Pod, which owns what it makes; and the other speakers, who should be members of its list.",
                 group: "",
                 resources: &["pods"],
                 names: &[],
+                verbs: &["get", "list"],
+            },
+            Rule {
+                why: "The key of the member list, should the Pod have started before the Secret was there.",
+                group: "",
+                resources: &["secrets"],
+                names: &["memberlist"],
                 verbs: &["get"],
             },
         ],

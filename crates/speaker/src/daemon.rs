@@ -30,6 +30,7 @@ use crate::excluded::{self, Excluded};
 use crate::gauges::Gauges;
 use crate::kept::Kept;
 use crate::options::Options;
+use crate::secret::Fallback;
 use crate::{member_list, speakers, trim, wire};
 
 /// Kinds that are watched; readiness waits for the first list of each.
@@ -59,7 +60,11 @@ pub async fn run(options: Options, client: Client, stop: CancellationToken) -> a
         &mut tasks,
     )?;
     let secret = options.secret_directory.as_deref();
-    let list = member_list::prepare(options.members.as_ref(), secret, &options.node, &stop).await?;
+    let fallback = Fallback { client: &client, namespace: &options.common.namespace, level: options.level };
+    let list = member_list::prepare(options.members.as_ref(), secret, fallback, &options.node, &stop).await?;
+    if stop.is_cancelled() {
+        return Ok(());
+    }
     let (wire, reports) = wire::start(options.node.clone(), excluded, list)?;
     tracing::info!(op = "Run", "Starting Manager");
 

@@ -17,6 +17,7 @@ mod gauges;
 mod kept;
 mod member_list;
 mod options;
+mod secret;
 mod speakers;
 mod trim;
 pub mod wire;
@@ -27,6 +28,7 @@ pub use daemon::run;
 pub use excluded::{Excluded, ExcludedError};
 pub use member_list::{MemberList, MemberListError};
 pub use options::{Options, flags};
+pub use secret::SecretError;
 
 /// Runs the speaker with these arguments (the program's name left out) and gives the exit code.
 pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {

@@ -14,6 +14,7 @@ use ferrolb_net_types::{NodeName, parse_ip};
 use ferrolb_speaker_core::wire::Gossip;
 use tokio_util::sync::CancellationToken;
 
+use crate::secret::{self, Fallback, SecretError};
 use crate::wire::{self, BindError, Sockets};
 
 /// What the speaker was told of the member list.
@@ -35,13 +36,8 @@ pub struct MemberList {
 #[derive(Debug, thiserror::Error)]
 pub enum MemberListError {
     /// The Secret's file.
-    #[error("failed to read memberlist secret key file: {file}: {error}")]
-    Secret {
-        /// The file.
-        file: String,
-        /// Why not.
-        error: io::Error,
-    },
+    #[error(transparent)]
+    Secret(#[from] SecretError),
     /// The file with settings cannot be read.
     #[error("failed to load memberlist config: {file}: {error}")]
     File {
@@ -65,9 +61,6 @@ pub enum MemberListError {
     #[error("failed to create memberlist: /dev/urandom: {0}")]
     Random(io::Error),
 }
-
-/// The file in the directory of the Secret.
-const SECRET: &str = "secretkey";
 
 /// Where MetalLB's ConfigMap is mounted.
 pub(crate) const FILE: &str = "/etc/metallb/memberlist/config.json";
@@ -133,21 +126,15 @@ impl MemberList {
     }
 }
 
-/// Reads the Secret from its directory, byte for byte; empty if there is none.
-pub(crate) fn secret(directory: Option<&Path>) -> Result<Vec<u8>, MemberListError> {
-    let Some(file) = directory.map(|directory| directory.join(SECRET)) else { return Ok(Vec::new()) };
-    let failed = |error| MemberListError::Secret { file: file.display().to_string(), error };
-    std::fs::read(&file).map_err(failed)
-}
-
 /// Reads what the member list needs and takes its port; none if it is switched off, or `stop` came first.
 pub(crate) async fn prepare(
     list: Option<&MemberList>,
     secret_directory: Option<&Path>,
+    fallback: Fallback<'_>,
     node: &NodeName,
     stop: &CancellationToken,
 ) -> Result<Option<wire::MemberList>, MemberListError> {
-    let secret = secret(secret_directory)?;
+    let Some(secret) = secret::read(secret_directory, fallback, stop).await? else { return Ok(None) };
     let Some(list) = list else {
         tracing::info!(
             "not starting fast dead node detection (memberlist), need ml-bindaddr / ml-labels config"
@@ -268,16 +255,6 @@ mod tests {
             let error = read(args, rule).unwrap_err();
             assert!(error.contains(part), "{error}");
         }
-    }
-
-    #[test]
-    fn s26_the_secret_is_its_files_bytes_and_has_to_be_there_if_it_is_named() {
-        let directory = tempfile::tempdir().unwrap();
-        let error = secret(Some(directory.path())).unwrap_err().to_string();
-        assert!(error.starts_with("failed to read memberlist secret key file: "), "{error}");
-        std::fs::write(directory.path().join("secretkey"), b"abc\n").unwrap();
-        assert_eq!(secret(Some(directory.path())).unwrap(), b"abc\n");
-        assert_eq!(secret(None).unwrap(), b"");
     }
 
     #[test]

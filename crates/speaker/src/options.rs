@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use ferrolb_kube_support::common::{self, Common, SettingError};
 use ferrolb_kube_support::flags::{Flag, Values};
+use ferrolb_kube_support::level::{self, Level};
 use ferrolb_net_types::NodeName;
 
 use crate::member_list::{self, MemberList};
@@ -47,6 +48,8 @@ pub struct Options {
     pub members: Option<MemberList>,
     /// The directory of the member list's Secret.
     pub secret_directory: Option<PathBuf>,
+    /// Whose manifests the speaker runs under.
+    pub level: Level,
     /// A directory that outlives the process (`FERROLB_STATE_DIR`), from which a start goes on while the API server is
     /// away.
     pub state: Option<PathBuf>,
@@ -71,9 +74,10 @@ impl Options {
             variable("METALLB_BGP_TYPE").as_deref(),
             variable("FERROLB_ML_KEY_RULE").as_deref(),
         )?;
+        let level = variable(level::VARIABLE).unwrap_or_default().parse()?;
         let state =
             std::env::var_os("FERROLB_STATE_DIR").filter(|value| !value.is_empty()).map(PathBuf::from);
-        Ok(Self { state, ..options })
+        Ok(Self { level, state, ..options })
     }
 
     fn read(values: &Values, bgp_type: Option<&str>, key_rule: Option<&str>) -> Result<Self, SettingError> {
@@ -114,6 +118,7 @@ impl Options {
             bgp_type: bgp_type.unwrap_or_default().to_owned(),
             members: MemberList::read(values, key_rule)?,
             secret_directory: member_list::secret_directory(values),
+            level: Level::default(),
             state: None,
         })
     }

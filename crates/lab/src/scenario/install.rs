@@ -296,34 +296,32 @@ async fn to_metallb(stage: &mut Stage<'_>) -> Seen {
     ))
 }
 
-/// The bench has no images of MetalLB's; its speaker's settings are there, which ours refuses to start with.
+/// The bench has no images of MetalLB's: those of ours that its manifests name are exchanged for those of the README.
 async fn swap(stage: &mut Stage<'_>) -> Seen {
     let address = answers(stage).await?;
-    let settings = [
-        "METALLB_ML_BIND_ADDR=192.0.2.1",
-        "METALLB_ML_LABELS=app=metallb",
-        "METALLB_ML_SECRET_KEY_PATH=/etc/x",
-    ];
-    let mut arguments = vec!["-n", SYSTEM, "set", "env", "daemonset/speaker"];
-    arguments.extend(settings);
-    get(stage, &arguments).await?;
-    let image = format!("controller={}", Images::default().of(ferrolb_manifests::Daemon::Controller));
-    ensure!(README.contains(&image), "the README sets another image than {image}");
-    stage.story.command(format!("kubectl -n {SYSTEM} set image deployment/controller {image}"));
-    get(stage, &["-n", SYSTEM, "set", "image", "deployment/controller", &image]).await?;
-    let (_, patch) = README.split_once(" patch daemonset speaker -p '").context("the README has no patch")?;
-    let (patch, _) = patch.split_once('\'').context("the README's patch has no end")?;
-    stage
-        .story
-        .command(format!("kubectl -n {SYSTEM} patch daemonset speaker -p …    # as the README has it"));
-    get(stage, &["-n", SYSTEM, "patch", "daemonset", "speaker", "-p", patch]).await?;
+    let settings = environment(stage).await?;
+    for (workload, container, daemon) in [
+        ("deployment/controller", "controller", ferrolb_manifests::Daemon::Controller),
+        ("daemonset/speaker", "speaker", ferrolb_manifests::Daemon::Speaker),
+    ] {
+        let image = format!("{container}={}", Images::default().of(daemon));
+        let command = format!("kubectl -n {SYSTEM} set image {workload} {image}");
+        ensure!(README.contains(&command), "the README does not say {command}");
+        stage.story.command(command);
+        get(stage, &["-n", SYSTEM, "set", "image", workload, &image]).await?;
+    }
     stage.bench.daemons_ready(ROLLOUT).await?;
-    let path = "jsonpath={.spec.template.spec.containers[0].env[*].name}";
-    let left = get(stage, &["-n", SYSTEM, "get", "daemonset", "speaker", "-o", path]).await?;
-    ensure!(left == "METALLB_NODE_NAME METALLB_POD_NAME METALLB_HOST", "the speaker's settings: {left}");
+    let left = environment(stage).await?;
+    ensure!(left == settings && left.contains("METALLB_ML_BIND_ADDR"), "the speaker's settings: {left}");
     ensure!(answers(stage).await? == address, "another address");
     rights(stage).await?;
-    Ok(format!("{address} answers; the speaker's settings are MetalLB's but for the member list"))
+    Ok(format!("{address} answers; the speaker's settings are MetalLB's, the member list's included"))
+}
+
+/// The names of the speaker's environment variables.
+async fn environment(stage: &Stage<'_>) -> Result<String> {
+    let path = "jsonpath={.spec.template.spec.containers[0].env[*].name}";
+    get(stage, &["-n", SYSTEM, "get", "daemonset", "speaker", "-o", path]).await
 }
 
 async fn back(stage: &mut Stage<'_>) -> Seen {
@@ -376,7 +374,7 @@ const REFUSED: [(&str, &str, &str, &str); 12] = [
     ("controller", "update", "coordination.k8s.io/leases", "another"),
     ("controller", "patch", "admissionregistration.k8s.io/validatingwebhookconfigurations", "another"),
     ("controller", "update", "apiextensions.k8s.io/customresourcedefinitions", "bgppeers.metallb.io"),
-    ("speaker", "get", "/secrets", "memberlist"),
+    ("speaker", "get", "/secrets", "another"),
     ("speaker", "update", "/services/status", "hello-lb"),
     ("speaker", "update", "metallb.io/ipaddresspools", "lan"),
     ("speaker", "create", "/pods", ""),

@@ -12,6 +12,7 @@ use ferrolb_api::{ConfigurationState, IPAddressPool, L2Advertisement, ServiceL2S
 use ferrolb_gossip::wire::KeyRule;
 use ferrolb_kube_support::client::Source;
 use ferrolb_kube_support::common::Common;
+use ferrolb_kube_support::level::Level;
 use ferrolb_kube_support::tls::TlsOptions;
 use ferrolb_speaker::{MemberList, Options, run};
 use k8s_openapi::api::core::v1::{Event, Namespace, Node, Pod, Service};
@@ -58,6 +59,7 @@ impl Speaker {
             bgp_type: String::new(),
             members: None,
             secret_directory: None,
+            level: Level::A,
             state: None,
         };
         change(&mut options);
