@@ -3,6 +3,8 @@
 //!
 //! These tests need root. Without it each says loudly that it is skipped.
 
+mod ndp;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr};
@@ -315,7 +317,7 @@ fn announcements(listener: &mut Listener, mac: Mac, count: usize) -> Vec<Operati
 }
 
 /// A plan of these addresses: candidates with commas between, interfaces.
-fn plan(addresses: &[(Ipv4Addr, &str, Interfaces)]) -> Arc<NodePlan> {
+fn plan(addresses: &[(impl Into<IpAddr> + Copy, &str, Interfaces)]) -> Arc<NodePlan> {
     let mut plan = NodePlan::default();
     for (address, candidates, interfaces) in addresses {
         let candidates: Arc<[NodeName]> = candidates.split(',').map(NodeName::from).collect();
@@ -326,7 +328,7 @@ fn plan(addresses: &[(Ipv4Addr, &str, Interfaces)]) -> Arc<NodePlan> {
             candidates,
             finding: None,
         };
-        plan.addresses.insert(IpAddr::V4(*address), Arc::new(address_plan));
+        plan.addresses.insert((*address).into(), Arc::new(address_plan));
     }
     Arc::new(plan)
 }
