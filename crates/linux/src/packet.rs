@@ -37,6 +37,8 @@ pub enum Frames {
     /// Neighbor Solicitations and Advertisements for this host or a group, about addresses yet to be named by
     /// [`PacketSocket::narrow`]. Until then the socket costs nothing: other IPv6 packets do not pass it.
     NeighborDiscovery,
+    /// ARP replies to this host.
+    ArpReplies,
     /// Every ARP frame that comes in or goes out, other sockets' included, each with the kernel's time stamp.
     ObservedArp,
     /// As [`ObservedArp`](Self::ObservedArp), of Neighbor Solicitations and Advertisements.
@@ -78,6 +80,10 @@ impl PacketSocket {
             Frames::ArpRequests => {
                 socket.filter(&filter::arp_requests(None::<std::iter::Empty<_>>, 0))?;
                 socket.switch_on(libc::SOL_PACKET, libc::PACKET_AUXDATA)?;
+                socket.bind(libc::ETH_P_ARP)?;
+            }
+            Frames::ArpReplies => {
+                socket.filter(&filter::ARP_REPLIES)?;
                 socket.bind(libc::ETH_P_ARP)?;
             }
             Frames::NeighborDiscovery => {
@@ -142,7 +148,7 @@ impl PacketSocket {
                 self.filter(&filter::neighbor_discovery(None::<std::iter::Empty<_>>, 0))?;
                 self.listen()
             }
-            Frames::ObservedArp | Frames::ObservedNdp => Ok(()),
+            Frames::ArpReplies | Frames::ObservedArp | Frames::ObservedNdp => Ok(()),
         }
     }
 
@@ -171,7 +177,7 @@ impl PacketSocket {
                 narrow()?;
                 if targets.iter().any(IpAddr::is_ipv6) { self.listen() } else { Ok(()) }
             }
-            Frames::ObservedArp | Frames::ObservedNdp => Ok(()),
+            Frames::ArpReplies | Frames::ObservedArp | Frames::ObservedNdp => Ok(()),
         }
     }
 

@@ -43,6 +43,15 @@ pub struct Prober {
     source: Ipv4Addr,
 }
 
+/// Asks who has an address while much else passes: it hears the answers alone, and measures nothing.
+#[derive(Debug)]
+pub struct Caller {
+    answers: PacketSocket,
+    poller: Poller,
+    mac: Mac,
+    source: Ipv4Addr,
+}
+
 /// An answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
@@ -113,15 +122,11 @@ impl Prober {
     ///
     /// ENODEV if there is no such interface; else as [`PacketSocket::open`].
     pub fn open(interface: &str, source: Ipv4Addr) -> Result<Self> {
-        let missing =
-            || Error::new(format!("probe on {interface}"), io::Error::from_raw_os_error(libc::ENODEV));
-        let found = inspect::interfaces(&mut Netlink::open()?)?.into_iter();
-        let Interface { index, mac, .. } =
-            found.into_iter().find(|i| i.name.as_str() == interface).ok_or_else(missing)?;
+        let (index, mac) = find(interface)?;
         let listener = Listener::open(index)?;
         // A socket does not hear what it sends itself.
         let sender = PacketSocket::open(index, Frames::ArpRequests)?;
-        Ok(Self { listener, sender, mac: mac.ok_or_else(missing)?, source })
+        Ok(Self { listener, sender, mac, source })
     }
 
     /// Asks once and waits for the first answer; `None` if none came in time.
@@ -151,7 +156,9 @@ impl Prober {
     /// Sends a request. What was heard before it is of no interest.
     fn send(&mut self, target: Ipv4Addr, at_most: Duration) -> Result<(Instant, Option<Duration>)> {
         while self.listener.next(Instant::now())?.is_some() {}
-        self.sender.send(&self.request(target)).attempting(|| format!("ask who has {target}"))?;
+        self.sender
+            .send(&request(self.mac, self.source, target))
+            .attempting(|| format!("ask who has {target}"))?;
         Ok((Instant::now() + at_most, None))
     }
 
@@ -161,7 +168,7 @@ impl Prober {
         end: Instant,
         left: &mut Option<Duration>,
     ) -> Result<Option<Answer>> {
-        let request = self.request(target);
+        let request = request(self.mac, self.source, target);
         while let Some(Heard { at, outgoing, frame }) = self.listener.next(end)? {
             if outgoing && frame == request {
                 *left = Some(at);
@@ -177,11 +184,68 @@ impl Prober {
         }
         Ok(None)
     }
+}
 
-    /// A broadcast request of 42 bytes, as a kernel sends it.
-    fn request(&self, target: Ipv4Addr) -> Vec<u8> {
-        let Self { mac: Mac(mac), source, .. } = self;
-        let header = [0x08, 0x06, 0, 1, 0x08, 0, 6, 4, 0, 1];
-        [&Mac::BROADCAST.0[..], mac, &header, mac, &source.octets(), &Mac::ZERO.0, &target.octets()].concat()
+impl Caller {
+    /// A caller on an interface of the calling thread's namespace, with this address as the sender.
+    ///
+    /// # Errors
+    ///
+    /// As [`Prober::open`].
+    pub fn open(interface: &str, source: Ipv4Addr) -> Result<Self> {
+        let (index, mac) = find(interface)?;
+        let answers = PacketSocket::open(index, Frames::ArpReplies)?;
+        let poller = Poller::new()?;
+        poller.add(&answers, 0)?;
+        Ok(Self { answers, poller, mac, source })
     }
+
+    /// Asks once and waits for the first answer: its hardware address; `None` if none came in time.
+    ///
+    /// # Errors
+    ///
+    /// If the request cannot be sent or the interface went down.
+    pub fn ask(&mut self, target: Ipv4Addr, at_most: Duration) -> Result<Option<Mac>> {
+        self.call(target)?;
+        let end = Instant::now() + at_most;
+        let mut buffer = [0; 128];
+        loop {
+            let received = self.answers.receive(&mut buffer).attempting(|| "hear answers")?;
+            if received.is_none() {
+                if end <= Instant::now() {
+                    return Ok(None);
+                }
+                self.poller.wait(Some(end))?.for_each(drop);
+            } else if buffer.get(28..32) == Some(&target.octets())
+                && let Some(mac) = buffer.get(22..28).and_then(|bytes| bytes.try_into().ok())
+            {
+                return Ok(Some(Mac(mac)));
+            }
+        }
+    }
+
+    /// Asks, and waits for nothing.
+    ///
+    /// # Errors
+    ///
+    /// If the request cannot be sent.
+    pub fn call(&self, target: Ipv4Addr) -> Result<()> {
+        let request = request(self.mac, self.source, target);
+        self.answers.send(&request).attempting(|| format!("ask who has {target}"))
+    }
+}
+
+/// An interface of the calling thread's namespace.
+fn find(interface: &str) -> Result<(IfIndex, Mac)> {
+    let missing = || Error::new(format!("probe on {interface}"), io::Error::from_raw_os_error(libc::ENODEV));
+    let found = inspect::interfaces(&mut Netlink::open()?)?.into_iter();
+    let Interface { index, mac, .. } =
+        found.into_iter().find(|i| i.name.as_str() == interface).ok_or_else(missing)?;
+    Ok((index, mac.ok_or_else(missing)?))
+}
+
+/// A broadcast request of 42 bytes, as a kernel sends it.
+fn request(Mac(mac): Mac, source: Ipv4Addr, target: Ipv4Addr) -> Vec<u8> {
+    let header = [0x08, 0x06, 0, 1, 0x08, 0, 6, 4, 0, 1];
+    [&Mac::BROADCAST.0[..], &mac, &header, &mac, &source.octets(), &Mac::ZERO.0, &target.octets()].concat()
 }

@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::fs;
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 
@@ -90,6 +91,18 @@ pub fn resident_bytes(pid: Pid) -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib * 1024)
 }
 
+/// User and system time that a process has used so far, all its threads together; `None` once it is gone.
+pub fn cpu_time(pid: Pid) -> Option<Duration> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, rest) = stat.rsplit_once(')')?;
+    let mut fields = rest.split_ascii_whitespace().skip(11); // behind field 2 come 3 to 13
+    let ticks: u64 = fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?; // fields 14, 15
+    Some(Duration::from_millis(ticks * 1000 / TICKS))
+}
+
+/// Ticks per second in what the kernel tells, on every architecture that Rust's Linux targets know.
+const TICKS: u64 = 100;
+
 /// State and start time out of /proc/PID/stat. The second field is the program's name in parentheses and may
 /// itself hold blanks and parentheses, so the count starts after the last one.
 fn parse_stat(stat: &str) -> Option<(char, u64)> {
@@ -105,6 +118,17 @@ mod tests {
     use std::process::Command;
 
     use super::*;
+
+    #[test]
+    fn time_that_was_used_is_counted() {
+        let own = Pid(std::process::id());
+        let before = cpu_time(own).unwrap();
+        let end = std::time::Instant::now() + Duration::from_secs(10);
+        while cpu_time(own).unwrap() < before + Duration::from_millis(30) {
+            assert!(std::time::Instant::now() < end, "nothing was counted");
+        }
+        assert_eq!(cpu_time(Pid(u32::MAX)), None);
+    }
 
     #[test]
     fn a_name_with_parentheses_does_not_shift_the_fields() {

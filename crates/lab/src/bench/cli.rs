@@ -52,7 +52,7 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
         crds: true,
         daemons: true,
         manifests: args.manifests,
-        traffic: args.subject != Subject::Address,
+        traffic: !matches!(args.subject, Subject::Address | Subject::Arp),
         progress: Progress::stderr(),
     };
     let quick = args.quick;

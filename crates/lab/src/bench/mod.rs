@@ -16,7 +16,7 @@ mod gossip;
 mod memory;
 
 pub use address::{AddressFigures, Count, Kind, Round, Setting, Writes};
-pub use arp::{ArpFigures, Latency};
+pub use arp::{ArpFigures, Flood, Latency, Round as ArpRound};
 pub use cli::{BenchArgs, run};
 pub use gossip::{GossipFigures, Traffic};
 pub use memory::{Memory, MemoryFigures};
@@ -29,7 +29,8 @@ const FAILURE: f64 = 10.0;
 pub enum Subject {
     /// How long a new Service waits for its address, and how often the daemons write.
     Address,
-    /// How long an ARP request waits for its answer, beside an address that the kernel of the same node holds.
+    /// How long an ARP request waits for its answer, beside an address that the kernel of the same node holds, with one
+    /// Service and with many; and what requests for other addresses cost.
     Arp,
     /// What the speakers' member list costs on the wire while nothing happens, beside serf's agents.
     Gossip,
@@ -54,13 +55,12 @@ pub async fn address(
     address::measure(bench, api, level, plan).await
 }
 
-/// Latency of ARP answers.
+/// Latency of ARP answers, and what requests for other addresses cost.
 ///
 /// # Errors
 /// The bench cannot be configured, or nobody answers.
 pub async fn arp(bench: &Bench, quick: bool) -> Result<ArpFigures> {
-    let address = scenario::announce_one_service(bench).await?;
-    arp::measure(bench, address, if quick { 300 } else { 2000 }).await
+    arp::measure(bench, if quick { arp::Plan::QUICK } else { arp::Plan::FULL }).await
 }
 
 /// Traffic of the member list, idle.

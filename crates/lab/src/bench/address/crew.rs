@@ -18,11 +18,11 @@ use crate::bench_handle::Bench;
 use crate::host::Host;
 
 /// A request with its body.
-pub(super) type Whole = Request<Vec<u8>>;
+pub(in crate::bench) type Whole = Request<Vec<u8>>;
 
 /// The connections.
 #[derive(Debug)]
-pub(super) struct Crew {
+pub(in crate::bench) struct Crew {
     jobs: mpsc::UnboundedSender<Job>,
     connections: usize,
 }
@@ -36,7 +36,7 @@ struct Job {
 
 impl Crew {
     /// Opens this many connections to the API server from the client's host, and has each answered once.
-    pub(super) async fn start(bench: &Bench, connections: usize) -> Result<Self> {
+    pub(in crate::bench) async fn start(bench: &Bench, connections: usize) -> Result<Self> {
         let (jobs, mut inbox) = mpsc::unbounded_channel::<Job>();
         let (ready, opened) = oneshot::channel();
         let (host, kubeconfig) = (bench.namespace(Host::Client).clone(), bench.kubeconfig());
@@ -79,7 +79,7 @@ impl Crew {
     ///
     /// # Errors
     /// The first request that is refused.
-    pub(super) async fn send(&self, requests: Vec<Whole>) -> Result<Vec<Instant>> {
+    pub(in crate::bench) async fn send(&self, requests: Vec<Whole>) -> Result<Vec<Instant>> {
         self.send_over(self.connections, requests).await
     }
 
@@ -87,7 +87,11 @@ impl Crew {
     ///
     /// # Errors
     /// As there.
-    pub(super) async fn send_over(&self, connections: usize, requests: Vec<Whole>) -> Result<Vec<Instant>> {
+    pub(in crate::bench) async fn send_over(
+        &self,
+        connections: usize,
+        requests: Vec<Whole>,
+    ) -> Result<Vec<Instant>> {
         let (done, answers) = oneshot::channel();
         self.jobs.send(Job { connections, requests, done }).ok().context("the crew's thread ended")?;
         answers.await.context("the crew's thread ended")?

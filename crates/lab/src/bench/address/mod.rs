@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use crate::bench_handle::{Bench, Daemon};
 
-mod crew;
+pub(super) mod crew;
 mod figures;
 mod observer;
 mod writes;

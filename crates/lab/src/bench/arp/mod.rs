@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What answering costs: how fast an announced address answers, beside one that the kernel of the same node holds, with
+//! one address and with ten thousand; and what a speaker pays for what others ask.
+//!
+//! ```text
+//!   1 Service ── ratio ── 2,000 ── ratio, flood ── 10,000 (while the flood goes on) ── ratio, garbage
+//! ```
+//!
+//! Requests go from the client through the bench's switch. Times are the kernel's: from the request leaving the client to
+//! the answer arriving there. Every Service has a ready endpoint; nothing forwards traffic.
+
+mod crowd;
+mod figures;
+mod flood;
+mod latency;
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use ferrolb_linux::Netlink;
+use ferrolb_linux::probe::Prober;
+
+use crate::bench_handle::Bench;
+use crate::host::Host;
+
+use crowd::Crowd;
+pub use figures::{ArpFigures, Round};
+pub use flood::Flood;
+use flood::{Kind, Running};
+pub use latency::Latency;
+
+/// The address that the nodes' kernels hold in turn, on `lo`.
+const KERNELS: Ipv4Addr = Ipv4Addr::new(192, 168, 10, 60);
+
+/// Percent of a core that foreign requests should not exceed.
+const AIM_PERCENT: f64 = 4.0;
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plan {
+    /// Requests per address and round.
+    requests: usize,
+    /// Services while others ask.
+    some: usize,
+    /// Services at the end.
+    many: usize,
+    /// How long others ask.
+    flood: Duration,
+}
+
+impl Plan {
+    pub(super) const FULL: Self =
+        Self { requests: 2000, some: 2000, many: 10_000, flood: Duration::from_secs(15) };
+    pub(super) const QUICK: Self =
+        Self { requests: 300, some: 200, many: 1000, flood: Duration::from_secs(4) };
+}
+
+pub(super) async fn measure(bench: &Bench, plan: Plan) -> Result<ArpFigures> {
+    let mut crowd = Crowd::new(bench).await?;
+    let (mut rounds, mut floods) = (Vec::new(), Vec::new());
+
+    crowd.grow(1).await?;
+    rounds.push(round(bench, &crowd, plan).await?);
+    crowd.grow(plan.some).await?;
+    rounds.push(round(bench, &crowd, plan).await?);
+
+    bench.progress().step("others ask for other addresses");
+    let running = Running::start(bench, &crowd, Kind::Requests).await?;
+    tokio::time::sleep(plan.flood).await;
+    floods.push(running.end("", crowd.count(), Some(AIM_PERCENT)).await?);
+
+    let running = Running::start(bench, &crowd, Kind::Requests).await?;
+    crowd.grow(plan.many).await?;
+    let what = format!(" while {} Services are announced", plan.many - plan.some);
+    floods.push(running.end(&what, crowd.count(), None).await?);
+    rounds.push(round(bench, &crowd, plan).await?);
+
+    bench.progress().step("garbage comes to the port of the member list");
+    let what = if flood::is_open(bench).await? { "" } else { " to a closed port" };
+    let running = Running::start(bench, &crowd, Kind::Garbage).await?;
+    tokio::time::sleep(plan.flood).await;
+    floods.push(running.end(what, crowd.count(), None).await?);
+
+    Ok(ArpFigures::of(plan.requests, rounds, floods))
+}
+
+/// Asks for the first Service's address and for one of its node's kernel.
+async fn round(bench: &Bench, crowd: &Crowd<'_>, plan: Plan) -> Result<Round> {
+    let client = Host::Client;
+    let mut asking = bench.namespace(client).run(|| Prober::open(client.interface(), client.address()))??;
+    let address = crowd::address(0);
+    let answer = asking.ask(address, latency::LIMIT)?;
+    let mac = answer.with_context(|| format!("nobody answers for {address}"))?.mac;
+    let node = Host::NODES.into_iter().find(|node| node.mac() == mac);
+    let node = node.with_context(|| format!("{mac} is no node's"))?;
+    let mut netlink = Netlink::open_in(bench.namespace(node))?;
+    netlink.add_address("lo", KERNELS.into(), 32)?;
+    let answer =
+        asking.ask(KERNELS, latency::LIMIT)?.with_context(|| format!("nobody answers for {KERNELS}"))?;
+    ensure!(answer.mac == mac, "{KERNELS} is answered by {}, not by {node}", answer.mac);
+
+    let (announced, requests) = (crowd.count(), plan.requests);
+    bench
+        .progress()
+        .step(&format!("asking {requests} times for {address} and for {KERNELS}, both on {node}"));
+    let compare = move || latency::compare(asking, [address, KERNELS], requests);
+    let [ours, kernel] = tokio::task::spawn_blocking(compare).await??;
+    netlink.delete_address("lo", KERNELS.into(), 32)?;
+    let ratio = ours.median / kernel.median.max(f64::EPSILON);
+    Ok(Round { announced, node, kernel, ours, ratio })
+}
