@@ -53,6 +53,7 @@ fn sent(engine: &mut Engine) -> Vec<(u128, IfIndex)> {
     panic!("still busy after a thousand rounds");
 }
 
+/// A02 to A07, AN-2, AN-3, AN-27; X04 is among the recorded frames.
 #[test]
 fn each_frame_that_is_not_answered_has_its_reason() {
     let engine = engine(&named(&["ens18"]));
@@ -85,6 +86,7 @@ fn each_frame_that_is_not_answered_has_its_reason() {
     assert_eq!((reason.to_string().as_str(), matches!(reason, DropReason::Malformed(_))), ("error", true));
 }
 
+/// X05, AN-13, AN-14.
 #[test]
 fn a_gain_is_announced_five_times_where_it_is_chosen_and_counted() {
     let mut engine = Engine::new();
@@ -101,6 +103,7 @@ fn a_gain_is_announced_five_times_where_it_is_chosen_and_counted() {
     assert_eq!(engine.answering(VIP).map(|i| i.index).collect::<Vec<_>>(), [ENS18]);
 }
 
+/// S42, S59.
 #[test]
 fn announcing_again_is_no_gain() {
     let mut engine = engine(&Interfaces::All);
@@ -139,6 +142,7 @@ fn a_loss_ends_the_burst_and_the_answers_and_the_counters_stay_for_a_while() {
     assert_eq!((engine.counters().count(), engine.next_deadline()), (0, None));
 }
 
+/// X10, S38, S39, AN-9.
 #[test]
 fn an_interface_that_comes_back_or_has_another_mac_announces_what_it_answers_for() {
     let mut engine = engine(&Interfaces::All);
@@ -186,6 +190,45 @@ fn a_frame_that_could_not_be_sent_is_not_counted() {
     engine.handle(Time::ZERO, Input::SendFailed { address: VIP, purpose: Purpose::Answer });
     let (_, counters) = engine.counters().next().unwrap();
     assert_eq!((counters.requests, counters.responses), (2, 1));
+}
+
+/// S33, S34: the former selection is taken back, also by one that no interface is in.
+#[test]
+fn an_edited_selection_takes_back_the_earlier_one() {
+    let mut engine = engine(&named(&["ens18"]));
+    let bytes = request(Mac::BROADCAST, Operation::Request, VIP4);
+    for (on, answering) in [(named(&["eth9"]), vec![]), (named(&["ens19"]), vec![ENS19])] {
+        engine.handle(Time::millis(9_000), Input::Announce { address: VIP, interfaces: &on });
+        assert_eq!(engine.answering(VIP).map(|interface| interface.index).collect::<Vec<_>>(), answering);
+        assert_eq!(engine.answer(ENS18, None, &bytes), Err(DropReason::NotMatchInterface(VIP)));
+        assert!(sent(&mut engine).iter().all(|(_, index)| answering.contains(index)));
+    }
+}
+
+/// AN-17: two nodes, one address, a hundred moves.
+#[test]
+fn while_an_address_moves_to_and_fro_only_its_owner_announces_it() {
+    let mut engines = [OWN, OTHER].map(|mac| {
+        let mut engine = Engine::new();
+        engine.handle(Time::ZERO, Input::Interfaces(&[interface(ENS18, "ens18", mac)]));
+        engine
+    });
+    let mut announced = 0;
+    for turn in 0..100 {
+        let (begin, end) = (Time::millis(turn * 200), Time::millis(turn * 200 + 200));
+        let owner = usize::from(turn % 2 == 1);
+        engines[1 - owner].handle(begin, Input::Withdraw { address: VIP });
+        engines[owner].handle(begin, Input::Announce { address: VIP, interfaces: &Interfaces::All });
+        for (who, engine) in engines.iter_mut().enumerate() {
+            while let Some(at) = engine.bursts.next_deadline().filter(|at| *at < end) {
+                engine.handle_timeout(at);
+            }
+            let frames = std::iter::from_fn(|| engine.poll()).count();
+            assert_eq!(frames, if who == owner { 2 } else { 0 }, "turn {turn}");
+            announced += frames;
+        }
+    }
+    assert_eq!(announced, 200);
 }
 
 /// S47, and what a node that hands an address over waits for.
