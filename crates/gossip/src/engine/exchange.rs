@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Streams: exchanging everything, and answering who wants that, or is not answered by datagrams.
 
-use std::net::SocketAddr;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use ferrolb_net_types::Time;
 
@@ -15,6 +17,8 @@ use crate::wire::{Accusation, Ack, Alive, NodeState, PushPull, State, StreamErro
 const MAX_ACCEPTED: usize = 128;
 /// Exchanges that are under way at the same time; more wait.
 const MAX_DIALLED: usize = 128;
+/// How long a stream may take to be opened while others wait for their turn.
+const PATIENCE: Duration = Duration::from_millis(500);
 
 /// A stream that is open, or being opened.
 #[derive(Debug)]
@@ -23,6 +27,7 @@ pub(super) struct Stream {
     purpose: Purpose,
     /// It is open.
     open: bool,
+    begun: Time,
     deadline: Time,
 }
 
@@ -39,8 +44,10 @@ pub(super) enum Purpose {
 }
 
 impl Stream {
-    pub(super) const fn deadline(&self) -> Time {
-        self.deadline
+    /// When it is over; sooner if it is still being opened while others wait.
+    fn over_at(&self, crowded: bool) -> Time {
+        let hopeless = crowded && self.purpose == Purpose::Exchange && !self.open;
+        if hopeless { self.deadline.min(self.begun + PATIENCE) } else { self.deadline }
     }
 }
 
@@ -105,7 +112,7 @@ impl Engine {
         debug_assert!(deadline >= now);
         self.dialled += 1;
         let stream = StreamId::Dialled(self.dialled);
-        self.streams.insert(stream, Stream { peer: to, purpose, open: false, deadline });
+        self.streams.insert(stream, Stream { peer: to, purpose, open: false, begun: now, deadline });
         self.outputs.push_back(Output::Open { stream, to, message });
         stream
     }
@@ -137,19 +144,32 @@ impl Engine {
     }
 
     pub(super) fn accepted(&mut self, now: Time, stream: StreamId, peer: SocketAddr) {
-        let held = self.streams.keys().filter(|stream| matches!(stream, StreamId::Accepted(_))).count();
-        let deadline = now + self.settings.profile.tcp_timeout;
-        self.streams.insert(stream, Stream { peer, purpose: Purpose::Serve, open: true, deadline });
-        if held >= MAX_ACCEPTED {
-            self.close(stream);
+        if let Some(oldest) = self.too_many_held() {
+            self.close(oldest);
         }
+        let deadline = now + self.settings.profile.tcp_timeout;
+        let accepted = Stream { peer, purpose: Purpose::Serve, open: true, begun: now, deadline };
+        self.streams.insert(stream, accepted);
+    }
+
+    /// If no more streams can be held, the oldest of the host that holds the most: whoever says what it wants is done
+    /// within moments, and is not kept out by one that does not.
+    fn too_many_held(&self) -> Option<StreamId> {
+        let mut held: BTreeMap<IpAddr, (usize, StreamId)> = BTreeMap::new();
+        // In the order in which they were opened.
+        for (id, stream) in self.streams.range(StreamId::Accepted(0)..) {
+            held.entry(stream.peer.ip()).or_insert((0, *id)).0 += 1;
+        }
+        let all: usize = held.values().map(|(count, _)| count).sum();
+        let most = held.into_values().max_by_key(|(count, oldest)| (*count, std::cmp::Reverse(*oldest)))?;
+        (all >= MAX_ACCEPTED).then_some(most.1)
     }
 
     pub(super) fn connected(&mut self, now: Time, stream: StreamId) {
+        let Some(stream) = self.streams.get_mut(&stream) else { return };
+        stream.open = true;
         // The time for opening it is over, that for the exchange begins; a probe has but one.
-        if let Some(stream) =
-            self.streams.get_mut(&stream).filter(|stream| stream.purpose == Purpose::Exchange)
-        {
+        if stream.purpose == Purpose::Exchange {
             stream.deadline = now + self.settings.profile.tcp_timeout;
         }
     }
@@ -229,9 +249,21 @@ impl Engine {
         }
     }
 
+    /// When a stream is over for lack of an answer: some wait for many hosts that may be silent only until others want
+    /// to be heard.
+    pub(super) fn streams_deadline(&self) -> Option<Time> {
+        let crowded = !self.waiting.is_empty();
+        self.streams.values().map(|stream| stream.over_at(crowded)).min()
+    }
+
     pub(super) fn expire_streams(&mut self, now: Time) {
-        let over: Vec<StreamId> =
-            self.streams.iter().filter(|(_, stream)| stream.deadline <= now).map(|(id, _)| *id).collect();
+        let crowded = !self.waiting.is_empty();
+        let over: Vec<StreamId> = self
+            .streams
+            .iter()
+            .filter(|(_, stream)| stream.over_at(crowded) <= now)
+            .map(|(id, _)| *id)
+            .collect();
         for id in over {
             let Some(stream) = self.streams.get(&id) else { continue };
             let (peer, purpose) = (stream.peer, stream.purpose);

@@ -374,6 +374,10 @@ impl Engine {
         self.gossip(now);
         self.push_pull(now);
         self.reunite(now);
+        // Those that want to be tried now may have had others' time run out.
+        while self.streams_deadline().is_some_and(|deadline| deadline <= now) {
+            self.expire_streams(now);
+        }
         if self.leaving.is_some_and(|deadline| deadline <= now) {
             self.left();
         }
@@ -395,11 +399,11 @@ impl Engine {
             self.push_pull_at,
             self.reunion.deadline(),
             self.leaving,
+            self.streams_deadline(),
         ]
         .into_iter()
         .flatten()
         .chain(self.relays.values().map(Relay::deadline))
-        .chain(self.streams.values().map(Stream::deadline))
         .chain(self.suspicions.values().map(Suspicion::deadline))
         .min()
     }

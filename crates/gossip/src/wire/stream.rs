@@ -12,6 +12,9 @@ use crate::name::Name;
 
 /// Bytes that a frame, an uncompressed message, or what a compressed one expands to may have.
 pub const MAX_STREAM: usize = 20 << 20;
+/// Members that an exchange may name: more than anybody remembers. A state takes a byte on the wire and a hundred in
+/// memory, so a bound on bytes alone is none.
+pub const MAX_STATES: usize = 20_000;
 /// Bytes that a message without a list, or one state of a list, may have.
 const MAX_ITEM: usize = 64 << 10;
 const HEADER: usize = 5;
@@ -106,6 +109,9 @@ pub enum StreamError {
         /// What is wrong with it.
         error: MsgpackError,
     },
+    /// An exchange with more members than anybody has.
+    #[error("more than {MAX_STATES} members are named")]
+    States,
     /// It ended before its message did.
     #[error("the stream ended inside a message")]
     Cut,
@@ -286,6 +292,9 @@ impl Plain {
                 Err(MsgpackError::Short) if bytes.len() <= MAX_ITEM => return Ok(None),
                 header => header.map_err(body)?,
             }
+            if nodes > MAX_STATES as u64 {
+                return Err(StreamError::States);
+            }
             // At most MAX_STREAM, as asked.
             (self.missing, self.user_state) = (nodes, user_state as usize);
             self.at = bytes.len() - reader.rest().len();
@@ -465,10 +474,10 @@ mod tests {
                 "{read:?}"
             );
         }
-        // Ten million states that never come: nothing is reserved for them, the reader just waits.
+        // Many states that never come: nothing is reserved for them, the reader just waits.
         let mut reader = StreamReader::accepted();
-        assert_eq!(reader.push(&plain(), &header(b"\xce\x00\x98\x96\x80", b"\x00")), Ok(None));
-        assert_eq!((reader.plain.missing, reader.plain.exchange.states.capacity()), (10_000_000, 0));
+        assert_eq!(reader.push(&plain(), &header(b"\xcd\x4e\x20", b"\x00")), Ok(None));
+        assert_eq!((reader.plain.missing, reader.plain.exchange.states.capacity()), (20_000, 0));
         assert_eq!(reader.ended(), StreamError::Cut);
         assert_eq!(StreamReader::accepted().ended(), StreamError::Nothing);
     }
@@ -496,6 +505,25 @@ mod tests {
             StreamReader::accepted().push(&Codec::new(None), &twice),
             Err(StreamError::Type(kind::COMPRESS))
         );
+    }
+
+    #[test]
+    fn states_that_take_next_to_nothing_on_the_wire_take_no_more_than_their_share_of_memory() {
+        let most = u32::try_from(MAX_STATES).unwrap();
+        // Nothing at all, an empty map, and the shortest that has a name.
+        for state in [b"\xc0".as_slice(), b"\x80", b"\x91\xa1n"] {
+            let exchange = |claimed: u32, states: usize| {
+                let header = [b"\x06\x83\xa4Join\xc2\xa5Nodes\xce", claimed.to_be_bytes().as_slice()].concat();
+                [header, b"\xacUserStateLen\x00".to_vec(), state.repeat(states)].concat()
+            };
+            let bomb = compressed(&exchange(1 << 22, 1 << 22));
+            assert!(bomb.len() < MAX_ITEM, "{}", bomb.len());
+            assert_eq!(StreamReader::accepted().push(&Codec::new(None), &bomb), Err(StreamError::States));
+            let read = StreamReader::accepted().push(&plain(), &exchange(most + 1, 0));
+            assert_eq!(read, Err(StreamError::States));
+            let read = StreamReader::accepted().push(&plain(), &exchange(most, MAX_STATES));
+            assert!(matches!(read, Ok(Some(StreamMessage::PushPull(_)))));
+        }
     }
 
     #[test]

@@ -516,6 +516,22 @@ fn one_that_is_heard_does_not_wait_behind_many_that_are_silent() {
 }
 
 #[test]
+fn who_answers_does_not_wait_behind_many_that_are_silent() {
+    let mut network = Network::settled(19, 4, ours);
+    network.start(5, Settings { role: Role::Reader, ..ours(5) });
+    // A zone is gone, and its three hundred Pods are still listed.
+    let mut awaited: Vec<_> = (1000..1300).map(address).collect();
+    awaited.extend((0..4).map(address));
+    network.input(5, Input::Join(&awaited));
+    network.run(seconds(3));
+    assert_eq!(network.seen_by(5).len(), 4);
+    let silent = network.told.iter().filter(|(_, node, told)| {
+        *node == 5 && matches!(told, Told::Exchanged(_, Err(ExchangeError::Timeout)))
+    });
+    assert!(silent.count() >= 128, "those that are given up early are told of");
+}
+
+#[test]
 fn equal_incarnations_accusations_win_and_only_the_accused_can_clear_itself() {
     let mut engine = engine();
     let word = |incarnation, from| Accusation { incarnation, node: name(1), from: name(from) };
@@ -606,6 +622,43 @@ fn a_stream_that_says_nothing_is_closed_after_the_timeout_and_there_are_only_so_
     assert_eq!(closed(&mut engine), 0);
     engine.handle_timeout(Time::ZERO + Profile::lan().tcp_timeout);
     assert_eq!(closed(&mut engine), 128);
+}
+
+#[test]
+fn who_holds_many_streams_open_keeps_nobody_else_out() {
+    let mut engine = engine();
+    let closed = |engine: &mut Engine| -> Vec<StreamId> {
+        let outputs = std::iter::from_fn(|| engine.poll());
+        outputs.filter_map(|output| match output { Output::Close(stream) => Some(stream), _ => None }).collect()
+    };
+    for stream in 0..128 {
+        engine.handle(Time::ZERO, Input::Accepted { stream, source: address(9) });
+    }
+    assert_eq!(closed(&mut engine), []);
+    for stream in 128..190 {
+        engine.handle(Time::ZERO, Input::Accepted { stream, source: address(10 + stream as usize) });
+        // The oldest of the one that holds the most.
+        assert_eq!(closed(&mut engine), [StreamId::Accepted(stream - 128)]);
+    }
+    engine.handle(Time::ZERO, Input::Accepted { stream: 190, source: address(9) });
+    assert_eq!(closed(&mut engine), [StreamId::Accepted(62)]);
+}
+
+#[test]
+fn an_exchange_that_has_begun_is_not_begun_again_because_its_partner_is_heard() {
+    let mut engine = Engine::new(Time::ZERO, ours(0), [1; 32]);
+    engine.handle(Time::ZERO, Input::Candidates(&[address(1)]));
+    engine.handle(Time::ZERO, Input::Join(&[address(1)]));
+    let opened = |engine: &mut Engine| -> Vec<StreamId> {
+        let outputs = std::iter::from_fn(|| engine.poll());
+        outputs.filter_map(|output| match output { Output::Open { stream, .. } => Some(stream), _ => None }).collect()
+    };
+    let first = opened(&mut engine);
+    assert_eq!(first.len(), 1);
+    engine.handle(Time::ZERO, Input::Connected(first[0]));
+    let nack = codec().packet(Message::Nack { sequence: 7 }.encode(), false, &[5; 12]);
+    engine.handle(Time::millis(600), Input::Datagram { source: address(1), bytes: &nack });
+    assert_eq!(opened(&mut engine), []);
 }
 
 #[test]
