@@ -256,6 +256,24 @@ impl Bench {
         if process.signal(signal)? { Ok(()) } else { bail!("the process of {pod} has ended") }
     }
 
+    /// Keeps the daemons' processes from starting on a node, until the value is dropped.
+    ///
+    /// # Errors
+    /// A file of the lab cannot be written.
+    pub fn hold(&self, node: Host) -> Result<Held> {
+        let path = self.ledger.held(node.name());
+        std::fs::write(&path, "").with_context(|| format!("write {}", path.display()))?;
+        Ok(Held(path))
+    }
+
+    /// Pulls the cable of a host out of the first segment, or plugs it in again.
+    ///
+    /// # Errors
+    /// The host has none, or the kernel refuses.
+    pub fn plug(&self, host: Host, plugged: bool) -> Result<()> {
+        self.topology.plug_in(host, plugged)
+    }
+
     /// The process of a Pod.
     ///
     /// # Errors
@@ -265,6 +283,19 @@ impl Bench {
         let mut processes = self.ledger.processes().into_iter();
         let found = processes.find(|(_, role)| role.starts_with(&prefix));
         found.map(|(identity, _)| identity).with_context(|| format!("{pod} has no process"))
+    }
+
+    /// The speaker's process on a node, without asking the API for its Pod.
+    ///
+    /// # Errors
+    /// None runs there now.
+    pub fn speaker_process(&self, node: Host) -> Result<Identity> {
+        let inside = self.topology.namespace(node).processes()?;
+        let mut processes = self.ledger.processes().into_iter();
+        let found = processes.find(|(identity, role)| {
+            role.ends_with("/speaker") && inside.contains(&identity.pid) && identity.is_alive()
+        });
+        found.map(|(identity, _)| identity).with_context(|| format!("no speaker runs on {node}"))
     }
 
     /// Resident memory of a Pod's process in bytes.
@@ -321,6 +352,18 @@ impl Bench {
     /// There is none of this name.
     pub fn pod_namespace(&self, pod: &str) -> Result<Namespace> {
         Ok(Namespace::open(&namespace_name(&self.ledger, pod))?)
+    }
+}
+
+/// Processes of the daemons do not start on a node while this lives.
+#[derive(Debug)]
+#[must_use = "they start again when it is dropped"]
+pub struct Held(PathBuf);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // Gone with the lab, at the latest.
+        let _ = std::fs::remove_file(&self.0);
     }
 }
 

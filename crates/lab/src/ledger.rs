@@ -123,6 +123,11 @@ impl Ledger {
         Ok(path)
     }
 
+    /// The file that keeps the daemons' processes from starting on a node while it exists.
+    pub(crate) fn held(&self, node: &str) -> PathBuf {
+        self.path().join(format!("held-{node}"))
+    }
+
     /// The process that holds the lab, living or not; `None` if there is no lab.
     pub(crate) fn owner(&self) -> Option<Identity> {
         let owner: Owner = serde_json::from_slice(&fs::read(self.path.join(OWNER)).ok()?).ok()?;

@@ -47,7 +47,7 @@ pub mod wait;
 mod workloads;
 
 pub use api_server::ApiSource;
-pub use bench_handle::{Bench, DEMO, Daemon, PodView, SYSTEM};
+pub use bench_handle::{Bench, DEMO, Daemon, Held, PodView, SYSTEM};
 pub use host::{BadLabName, Host, LabName, SECOND_INTERFACE, UnknownHost};
 pub use launch::Outcome;
 pub use ledger::Taken;

@@ -110,6 +110,20 @@ impl Topology {
         Ok(ports.set_up(&port)?)
     }
 
+    /// Takes the carrier of a host's port on the first segment away, or gives it back.
+    ///
+    /// # Errors
+    /// The host has no such port, or the kernel refuses.
+    pub(crate) fn plug_in(&self, host: Host, plugged: bool) -> Result<()> {
+        let mut ports = Netlink::open_in(&Namespace::open(&namespace_name(&self.ledger, "switch"))?)?;
+        if plugged {
+            ports.set_up(host.name())?
+        } else {
+            ports.set_down(host.name())?
+        }
+        Ok(())
+    }
+
     /// The switches, their cables, and the cable between router and outside.
     fn plug(&self, switch: &Namespace) -> Result<()> {
         let mut ports = Netlink::open_in(switch)?;

@@ -257,6 +257,11 @@ impl Volumes {
         Ok(())
     }
 
+    /// Whether the files of the service account are there.
+    pub(crate) fn has_service_account(&self) -> bool {
+        self.root.join(TOKEN_VOLUME).join("token").exists()
+    }
+
     /// Writes the files of the service account.
     pub(crate) fn service_account(&self, token: &str, ca: &str) -> Result<()> {
         let path = self.root.join(TOKEN_VOLUME);

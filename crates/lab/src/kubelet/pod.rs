@@ -23,6 +23,7 @@ use tokio::sync::mpsc;
 use super::Context;
 use super::container::{self, Placed, Volumes};
 use super::status::{self, Observed, State};
+use crate::bench_handle::SYSTEM;
 use crate::host::Host;
 use crate::http;
 use crate::launch::Process;
@@ -124,7 +125,9 @@ impl Life {
                 () = &mut pause => break,
             }
         }
-        if matches!(self.volumes_are_there(orders).await, Next::Over) {
+        if matches!(self.volumes_are_there(orders).await, Next::Over)
+            || matches!(self.may_start(orders).await, Next::Over)
+        {
             return Ok(Next::Over);
         }
         let (placed, namespace) = self.network()?;
@@ -203,6 +206,19 @@ impl Life {
         }
     }
 
+    /// Waits while processes of its namespace are kept from starting on its node.
+    async fn may_start(&mut self, orders: &mut mpsc::UnboundedReceiver<Order>) -> Next {
+        let held = self.context.ledger.held(self.host.name());
+        while self.pod.namespace().as_deref() == Some(SYSTEM) && held.exists() {
+            match tokio::time::timeout(Duration::from_millis(20), orders.recv()).await {
+                Ok(Some(Order::NodeReady(ready))) => self.observed.node_ready = ready,
+                Ok(Some(Order::End { .. }) | None) => return Next::Over,
+                Err(_) => {}
+            }
+        }
+        Next::Again
+    }
+
     fn on_host_network(&self) -> bool {
         self.pod.spec.as_ref().is_some_and(|spec| spec.host_network == Some(true))
     }
@@ -236,6 +252,10 @@ impl Life {
             return Ok(());
         }
         let Some(account) = spec.and_then(|spec| spec.service_account_name.as_deref()) else { return Ok(()) };
+        // A container that starts again finds the token of its Pod, whether or not the API answers.
+        if self.volumes.has_service_account() {
+            return Ok(());
+        }
         let namespace = self.pod.namespace().unwrap_or_default();
         let request = TokenRequest {
             spec: TokenRequestSpec {

@@ -64,7 +64,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         name: args.name.clone(),
         api,
         // Most stories apply them; until then the daemons wait for them.
-        crds: ["announcing", "mixed"].contains(&args.story.as_str()),
+        crds: ["announcing", "members", "mixed"].contains(&args.story.as_str()),
         daemons: !installs,
         manifests: match args.story.as_str() {
             "install" => Manifests::None,

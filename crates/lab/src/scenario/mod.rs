@@ -21,6 +21,7 @@ mod controller;
 mod faults;
 mod install;
 mod l2;
+mod members;
 mod mixed;
 pub mod picture;
 mod recorded;
@@ -35,7 +36,7 @@ pub use cli::{RunArgs, run};
 pub use story::{Report, Show, Step};
 
 /// The names of all stories.
-pub const STORIES: [&str; 6] = ["l2", "announcing", "mixed", "controller", "replicas", "install"];
+pub const STORIES: [&str; 7] = ["l2", "announcing", "members", "mixed", "controller", "replicas", "install"];
 
 /// Plays a story on a bench that is up, and reports what was seen. `api` is what the report calls the API server.
 ///
@@ -52,6 +53,7 @@ pub async fn play(name: &str, bench: &Bench, api: &str, show: Show) -> Result<Re
         "replicas" => Ok(replicas::play(bench, api, show).await),
         "install" => Ok(install::play(bench, api, show).await),
         "announcing" => Ok(announcing::play(bench, api, show).await),
+        "members" => Ok(members::play(bench, api, show).await),
         "mixed" => Ok(mixed::play(bench, api, show).await),
         _ => bail!("there is no story {name:?}; there are: {}", STORIES.join(", ")),
     }

@@ -14,7 +14,7 @@ const POOLS: Example = manifest!("pools.yaml");
 pub(super) const SERVICES: Example = manifest!("services.yaml");
 
 /// Gives the watch that lasts as long as the story; `None` when it cannot go on.
-pub(super) async fn chapter(stage: &mut Stage<'_>, situation: &Situation) -> Option<Watch> {
+pub(in crate::scenario) async fn chapter(stage: &mut Stage<'_>, situation: &Situation) -> Option<Watch> {
     stage.story.chapter(&situation.words());
     let mut watch = None;
     stage

@@ -24,10 +24,12 @@ mod swap;
 mod tally;
 
 pub(super) use changes::network_unavailable;
+pub(super) use ground::chapter as begin;
+pub(super) use tally::{BOUND, Tally};
 
 /// Whose speaker a node runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
+pub(super) enum Kind {
     Ours,
     Metallb,
 }
@@ -50,12 +52,12 @@ impl Kind {
 
 /// What decides who announces what.
 #[derive(Clone, Debug)]
-struct Situation {
+pub(super) struct Situation {
     kinds: BTreeMap<Host, Kind>,
     /// Nodes with the label that excludes them.
     excluded: BTreeSet<Host>,
-    /// Nodes with the condition NetworkUnavailable.
-    unavailable: BTreeSet<Host>,
+    /// Nodes that nobody counts on.
+    pub(super) unavailable: BTreeSet<Host>,
     /// Nodes with a ready Pod of the application.
     endpoints: BTreeSet<Host>,
 }
@@ -87,6 +89,16 @@ fn addresses() -> Vec<(Ipv4Addr, Reach)> {
 }
 
 impl Situation {
+    /// Everybody is well, and every speaker of this kind.
+    pub(super) fn of(kind: Kind) -> Self {
+        Self {
+            kinds: Host::NODES.map(|node| (node, kind)).into(),
+            excluded: BTreeSet::new(),
+            unavailable: BTreeSet::new(),
+            endpoints: [Host::Node1, Host::Node2].into(),
+        }
+    }
+
     /// The node that MetalLB v0.16.1's rule gives an address: whoever's speaker it runs, everybody agrees with it.
     fn owner(&self, address: Ipv4Addr, reach: Reach) -> Option<Host> {
         let candidates: Vec<Host> = Host::NODES
@@ -103,7 +115,7 @@ impl Situation {
     }
 
     /// Who is to answer for each address.
-    fn expected(&self) -> BTreeMap<Ipv4Addr, BTreeSet<Mac>> {
+    pub(super) fn expected(&self) -> BTreeMap<Ipv4Addr, BTreeSet<Mac>> {
         let owner = |(address, reach): (Ipv4Addr, Reach)| {
             (address, self.owner(address, reach).into_iter().map(Host::mac).collect())
         };
@@ -137,12 +149,7 @@ const SWAPS: [Host; 8] = [
 pub(super) async fn play(bench: &Bench, api: &str, show: Show) -> Report {
     let story = Story::new("mixed", api, show);
     let mut stage = Stage::new(bench, story);
-    let mut situation = Situation {
-        kinds: Host::NODES.map(|node| (node, Kind::Metallb)).into(),
-        excluded: BTreeSet::new(),
-        unavailable: BTreeSet::new(),
-        endpoints: [Host::Node1, Host::Node2].into(),
-    };
+    let mut situation = Situation::of(Kind::Metallb);
     if let Some(watch) = ground::chapter(&mut stage, &situation).await {
         // A cluster that is not as the story has it makes everything after it meaningless.
         if swaps(&mut stage, &watch, &mut situation).await {
@@ -228,13 +235,7 @@ mod tests {
 
     #[test]
     fn every_node_leads_something_and_every_reach_is_there() {
-        let situation = Situation {
-            kinds: Host::NODES.map(|node| (node, Kind::Ours)).into(),
-            excluded: BTreeSet::new(),
-            unavailable: BTreeSet::new(),
-            endpoints: [Host::Node1, Host::Node2].into(),
-        };
-        let expected = situation.expected();
+        let expected = Situation::of(Kind::Ours).expected();
         for node in Host::NODES {
             assert!(expected.values().any(|owners| owners.contains(&node.mac())), "{node}");
         }

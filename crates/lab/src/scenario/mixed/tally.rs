@@ -12,33 +12,38 @@ use super::{Kind, Situation, addresses};
 use crate::host::Host;
 
 /// What two owners, or darkness, may last when everybody has seen the same.
-pub(super) const BOUND: Duration = Duration::from_millis(50);
+pub(in crate::scenario) const BOUND: Duration = Duration::from_millis(50);
 
 /// How long a speaker that leaves goes on answering for an heir that announces nothing: one of MetalLB's that has announced
 /// the address within the last five seconds waits for its next round.
-pub(super) const LEAVING: Duration = Duration::from_millis(500);
+pub(in crate::scenario) const LEAVING: Duration = Duration::from_millis(500);
 
 /// Where the story fails: the machine may be busy.
 const GROSS: u32 = 10;
 
 /// What was seen between two moments.
 #[derive(Default)]
-pub(super) struct Tally {
+pub(in crate::scenario) struct Tally {
     /// Two owners, both ours.
-    pub(super) ours: Vec<Span>,
+    pub(in crate::scenario) ours: Vec<Span>,
     /// Two owners, one of them ours.
-    pub(super) between: Vec<Span>,
+    pub(in crate::scenario) between: Vec<Span>,
     /// Two owners, both MetalLB's.
-    pub(super) theirs: Vec<Span>,
+    pub(in crate::scenario) theirs: Vec<Span>,
     /// Nobody answers, though one of ours is to.
-    pub(super) dark: Vec<Span>,
+    pub(in crate::scenario) dark: Vec<Span>,
     /// Nobody answers, and one of MetalLB's is to.
-    pub(super) dark_theirs: Vec<Span>,
+    pub(in crate::scenario) dark_theirs: Vec<Span>,
 }
 
 impl Tally {
     /// What was seen while the cluster was on its way to this situation.
-    pub(super) fn of(seen: &Timeline, from: Duration, to: Duration, situation: &Situation) -> Self {
+    pub(in crate::scenario) fn of(
+        seen: &Timeline,
+        from: Duration,
+        to: Duration,
+        situation: &Situation,
+    ) -> Self {
         let ours: BTreeSet<Mac> = situation
             .kinds
             .iter()
@@ -59,7 +64,7 @@ impl Tally {
     }
 
     /// Both together.
-    pub(super) fn add(&mut self, other: Self) {
+    pub(in crate::scenario) fn add(&mut self, other: Self) {
         self.ours.extend(other.ours);
         self.between.extend(other.between);
         self.theirs.extend(other.theirs);
@@ -68,7 +73,7 @@ impl Tally {
     }
 
     /// The figures in words.
-    pub(super) fn words(&self) -> String {
+    pub(in crate::scenario) fn words(&self) -> String {
         format!(
             "two owners: both ours {}, one ours {}, both MetalLB's {}; dark though ours could serve {}, MetalLB's {}",
             longest(&self.ours),
@@ -80,7 +85,7 @@ impl Tally {
     }
 
     /// Whether ours kept to the bound, grossly.
-    pub(super) fn judge(&self, bound: Duration) -> Result<()> {
+    pub(in crate::scenario) fn judge(&self, bound: Duration) -> Result<()> {
         let contested =
             self.ours.iter().chain(&self.between).map(|span| ("two owners, one of them ours", span));
         let dark = self.dark.iter().map(|span| ("dark", span));

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Fourth chapter: the API server is out of reach for everybody. Nothing changes; a failover still works; a speaker that starts meanwhile
+//! does not end.
+
+use anyhow::ensure;
+use nix::sys::signal::Signal;
+
+use super::super::stage::{SOON, Stage};
+use super::super::story::Seen;
+use super::{BOUND, DETECTION, Scene, speaker};
+use crate::bench_handle::Bench;
+use crate::host::Host;
+use crate::outage::Outage;
+
+pub(super) async fn chapter(stage: &mut Stage<'_>, scene: &Scene) {
+    stage.story.chapter("The API is away");
+    let mut outage = None;
+    stage
+        .step("L2-18: for everybody", "every address stays where it is", async |stage: &mut Stage<'_>| {
+            begun(stage, scene, &mut outage).await
+        })
+        .await;
+    stage
+        .step(
+            "X09: a speaker dies meanwhile",
+            "its heirs take over without the API",
+            async |stage: &mut Stage<'_>| failover(stage, scene).await,
+        )
+        .await;
+    let Some(outage) = outage else { return };
+    stage
+        .step(
+            "L2-21: it is started meanwhile",
+            "it waits, and does not end; once the API is back it has its addresses again",
+            async |stage: &mut Stage<'_>| restarted(stage, scene, outage).await,
+        )
+        .await;
+}
+
+async fn begun(stage: &mut Stage<'_>, scene: &Scene, outage: &mut Option<Outage>) -> Seen {
+    let from = scene.watch.now();
+    *outage = Some(away(stage, stage.bench).await?);
+    scene.as_usual(SOON).await?;
+    // Half a second more of the same.
+    scene.watch.settled(&scene.situation.expected(), 25, SOON).await?;
+    let tally = scene.since(from);
+    ensure!(tally.ours.is_empty() && tally.dark.is_empty(), "{}", tally.words());
+    Ok("20 addresses as before".to_owned())
+}
+
+async fn away(stage: &mut Stage<'_>, bench: &Bench) -> anyhow::Result<Outage> {
+    stage.story.command("nft …   # k8s-master-1 refuses every connection to port 6443");
+    bench.without_api().await
+}
+
+async fn failover(stage: &mut Stage<'_>, scene: &Scene) -> Seen {
+    // The API cannot say its Pod's name now; the lab knows its process.
+    let process = stage.bench.speaker_process(Host::Node1)?;
+    stage.story.command("kill -9 $(pidof speaker)   # of k8s-node-1, which is not started again");
+    let held = stage.bench.hold(Host::Node1)?;
+    let from = scene.watch.now();
+    process.signal(Signal::SIGKILL)?;
+    let taken = scene.without(Host::Node1, DETECTION).await;
+    drop(held);
+    stage.story.measured(format!(
+        "with the heirs after {} ms",
+        taken.as_ref().map_or(0, |t| t.saturating_sub(from).as_millis())
+    ));
+    taken?;
+    Ok("k8s-node-1 -> its heirs".to_owned())
+}
+
+async fn restarted(stage: &mut Stage<'_>, scene: &Scene, outage: Outage) -> Seen {
+    let first =
+        super::super::cluster::eventually(SOON, async || stage.bench.speaker_process(Host::Node1)).await?;
+    // It has had time to end if it were one to end.
+    let held = scene.watch.settled(&scene.away(Host::Node1).expected(), 50, SOON).await;
+    let same = first.is_alive();
+    let from = scene.watch.now();
+    stage.story.command("nft delete table ip outage");
+    outage.over().await?;
+    let back = scene.as_usual(SOON * 2).await?;
+    held?;
+    let tally = scene.since(from);
+    stage.story.measured(format!(
+        "back {} ms after the API; {}",
+        back.saturating_sub(from).as_millis(),
+        tally.words()
+    ));
+    ensure!(same, "the process ended during the outage");
+    tally.judge(BOUND)?;
+    let now = speaker(stage, Host::Node1).await?;
+    ensure!(now.restarts > 0 || now.ready, "{now:?}");
+    Ok("one process, silent while the API was away; k8s-node-1 has its addresses again".to_owned())
+}
