@@ -44,8 +44,11 @@ pub(crate) struct Peers {
     asked: Asked,
     /// When to ask.
     due: Option<Time>,
-    /// Lists that failed in a row, and how the last one did.
+    /// Lists that failed in a row.
     failures: u32,
+    /// Since when this node is told that it may not list them, or not so.
+    refused: Option<Time>,
+    /// How the last one failed.
     complained: Option<u16>,
     members: BTreeSet<NodeName>,
     /// What the wire side was told.
@@ -70,6 +73,7 @@ impl Peers {
             asked: Asked::Never,
             due: None,
             failures: 0,
+            refused: None,
             complained: None,
             members: BTreeSet::new(),
             told: None,
@@ -119,7 +123,7 @@ impl Peers {
                 if self.complained.take().is_some() {
                     tracing::info!(op = "memberDiscovery", "the speakers' Pods can be listed again");
                 }
-                self.failures = 0;
+                (self.failures, self.refused) = (0, None);
                 // A Pod that runs and whose address is not published yet is about to have one.
                 let unfinished =
                     pods.iter().any(|pod| !pod.node.is_empty() && pod.ip.is_empty() && !pod.is_over());
@@ -130,8 +134,10 @@ impl Peers {
                 if self.complained.replace(error.code) != Some(error.code) {
                     tracing::error!(op = "memberDiscovery", error = %error, "failed to get pod IPs");
                 }
-                // Who may not list knows nobody; others may know of this speaker and join it.
-                if !error.is_unknown() {
+                // Who may not list knows nobody; others may know of this speaker and join it. A server that has just
+                // started refuses what it has not read the rights for.
+                self.refused = is_refusal(&error).then(|| self.refused.unwrap_or(now));
+                if self.refused.is_some_and(|since| now - since >= REFUSED_FOR) {
                     self.pods.get_or_insert_default();
                 }
                 let pause = SHORTEST.saturating_mul(1 << self.failures.min(3)).min(LONGEST_RETRY);
@@ -195,6 +201,12 @@ fn peers(pods: &[SpeakerPod], own: &NodeName, port: u16, not_ready: &BTreeSet<No
     found.into_iter().map(|((node, address), awaited)| Peer { node, address, awaited }).collect()
 }
 
+/// Whether asking again in the same way would have the same answer: not so of a server that has too much to do, or does
+/// not know this one now.
+const fn is_refusal(error: &WriteError) -> bool {
+    !error.is_unknown() && !matches!(error.code, 401 | 408 | 410 | 429)
+}
+
 /// How long a list holds without a hint. Among many it is longer, so that all together ask as often as a hundred do.
 fn period(pods: usize) -> Duration {
     let pods = u32::try_from(pods).unwrap_or(u32::MAX);
@@ -203,6 +215,9 @@ fn period(pods: usize) -> Duration {
 
 /// No two lists are closer together than this.
 const SHORTEST: Duration = Duration::from_secs(2);
+
+/// How long a refusal has to last before it is taken for the last word.
+const REFUSED_FOR: Duration = Duration::from_secs(5);
 
 /// How long a list holds.
 const PERIOD: Duration = Duration::from_secs(60);
@@ -344,17 +359,37 @@ mod tests {
     }
 
     #[test]
-    fn without_an_answer_nobody_is_known_and_who_may_not_list_waits_for_nobody() {
-        for (error, expected) in [
-            (WriteError::no_answer("refused"), None),
-            (WriteError::refused(403, "Forbidden", ""), Some(vec![])),
+    fn who_may_not_list_knows_nobody_once_that_lasts_and_any_other_failure_says_nothing() {
+        let refused = |code, reason: &str| WriteError::refused(code, reason, "");
+        for (about, errors, expected) in [
+            ("nobody answers", vec![WriteError::no_answer("refused"); 9], None),
+            ("a server in trouble", vec![refused(503, "ServiceUnavailable"); 9], None),
+            ("a server that has too much to do", vec![refused(429, "TooManyRequests"); 9], None),
+            ("a token that is being replaced", vec![refused(401, "Unauthorized"); 9], None),
+            ("rights that are not read yet", vec![refused(403, "Forbidden"); 2], None),
+            ("no right", vec![refused(403, "Forbidden"); 3], Some(vec![])),
+            ("labels that are none", vec![refused(400, "BadRequest"); 3], Some(vec![])),
+            (
+                "refusals with something else in between",
+                [
+                    vec![refused(403, "Forbidden"); 2],
+                    vec![refused(429, "TooManyRequests")],
+                    vec![refused(403, "Forbidden")],
+                ]
+                .concat(),
+                None,
+            ),
         ] {
             let mut peers = Peers::new("n1".into(), Some(7946));
             peers.start(at(0));
-            assert!(peers.ask(at(0)));
-            assert_eq!(peers.news(&BTreeSet::new()), None);
-            peers.listed(at(0), Err(error));
-            assert_eq!(peers.news(&BTreeSet::new()), expected);
+            let mut now = at(0);
+            for error in errors {
+                assert_eq!(peers.news(&BTreeSet::new()), None, "{about}");
+                assert!(peers.ask(now), "{about}");
+                peers.listed(now, Err(error));
+                now = peers.next_deadline().unwrap();
+            }
+            assert_eq!(peers.news(&BTreeSet::new()), expected, "{about}");
         }
     }
 

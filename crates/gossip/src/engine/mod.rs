@@ -269,6 +269,8 @@ pub struct Engine {
     probe_tick: Option<Ticker>,
     /// A tick came while a probe was running.
     probe_due: bool,
+    /// When a member last answered a probe by a datagram.
+    acknowledged: Option<Time>,
     relays: BTreeMap<u32, Relay>,
     gossip_tick: Option<Ticker>,
     push_pull_at: Option<Time>,
@@ -310,6 +312,7 @@ impl Engine {
             probe_place: 0,
             probe_tick: None,
             probe_due: false,
+            acknowledged: None,
             relays: BTreeMap::new(),
             gossip_tick: None,
             push_pull_at: None,
@@ -429,6 +432,12 @@ impl Engine {
     #[must_use]
     pub const fn health(&self) -> u32 {
         self.health
+    }
+
+    /// When a member last answered a probe of this one by a datagram, itself or through others.
+    #[must_use]
+    pub const fn acknowledged(&self) -> Option<Time> {
+        self.acknowledged
     }
 
     /// What has been counted.

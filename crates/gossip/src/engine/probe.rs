@@ -198,6 +198,7 @@ impl Engine {
     pub(super) fn acked(&mut self, now: Time, sequence: u32) {
         if self.probe.as_ref().is_some_and(|probe| probe.sequence == sequence) {
             self.end_probe();
+            self.acknowledged = Some(now);
             self.change_health(-1);
             // A tick that came meanwhile is not lost.
             self.advance_probe(now);

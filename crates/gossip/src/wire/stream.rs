@@ -513,7 +513,8 @@ mod tests {
         // Nothing at all, an empty map, and the shortest that has a name.
         for state in [b"\xc0".as_slice(), b"\x80", b"\x91\xa1n"] {
             let exchange = |claimed: u32, states: usize| {
-                let header = [b"\x06\x83\xa4Join\xc2\xa5Nodes\xce", claimed.to_be_bytes().as_slice()].concat();
+                let header =
+                    [b"\x06\x83\xa4Join\xc2\xa5Nodes\xce", claimed.to_be_bytes().as_slice()].concat();
                 [header, b"\xacUserStateLen\x00".to_vec(), state.repeat(states)].concat()
             };
             let bomb = compressed(&exchange(1 << 22, 1 << 22));

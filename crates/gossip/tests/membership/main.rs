@@ -629,7 +629,12 @@ fn who_holds_many_streams_open_keeps_nobody_else_out() {
     let mut engine = engine();
     let closed = |engine: &mut Engine| -> Vec<StreamId> {
         let outputs = std::iter::from_fn(|| engine.poll());
-        outputs.filter_map(|output| match output { Output::Close(stream) => Some(stream), _ => None }).collect()
+        outputs
+            .filter_map(|output| match output {
+                Output::Close(stream) => Some(stream),
+                _ => None,
+            })
+            .collect()
     };
     for stream in 0..128 {
         engine.handle(Time::ZERO, Input::Accepted { stream, source: address(9) });
@@ -651,7 +656,12 @@ fn an_exchange_that_has_begun_is_not_begun_again_because_its_partner_is_heard() 
     engine.handle(Time::ZERO, Input::Join(&[address(1)]));
     let opened = |engine: &mut Engine| -> Vec<StreamId> {
         let outputs = std::iter::from_fn(|| engine.poll());
-        outputs.filter_map(|output| match output { Output::Open { stream, .. } => Some(stream), _ => None }).collect()
+        outputs
+            .filter_map(|output| match output {
+                Output::Open { stream, .. } => Some(stream),
+                _ => None,
+            })
+            .collect()
     };
     let first = opened(&mut engine);
     assert_eq!(first.len(), 1);

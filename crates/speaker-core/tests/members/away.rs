@@ -2,6 +2,7 @@
 //! Dying, sleeping, being cut off, and coming back.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use ferrolb_speaker_core::wire::Input;
 
@@ -144,6 +145,45 @@ fn a_process_that_slept_and_reaches_nobody_is_silent_until_nobody_is_left_to_ask
     assert!(network.run_until(seconds(60), |network| network.told[&0].eligible));
     assert!(network.now - woken >= seconds(5), "not before it has held them for dead");
     assert!(network.owners().values().all(|owners| owners.contains(&0)));
+}
+
+#[test]
+fn a_process_that_slept_answers_again_although_it_can_open_no_streams() {
+    for seed in 0..5 {
+        let mut network = Network::settled(seed, 3, 12);
+        network.no_streams.extend([(0, 1), (0, 2)]);
+        for slept in [5, 60] {
+            network.freeze(0);
+            network.run(seconds(slept));
+            network.thaw(0);
+            network.forget();
+            assert!(
+                network.run_until(seconds(40), |network| network.owners() == network.rightful()),
+                "seed {seed}, {slept} s: {:?}",
+                network.owners()
+            );
+            network.run(seconds(40));
+            assert_eq!(network.owners(), network.rightful(), "seed {seed}, {slept} s");
+        }
+    }
+}
+
+#[test]
+fn where_nobody_is_probed_nobody_is_held_for_dead_and_a_timer_that_is_late_is_no_sleep() {
+    let mut network = Network::new(3, 3, 12);
+    network.probe_interval = Some(Duration::ZERO);
+    (0..3).for_each(|node| network.start(node));
+    network.run(seconds(15));
+    network.forget();
+    for slept in [3, 60] {
+        network.freeze(0);
+        network.run(seconds(slept));
+        network.thaw(0);
+        network.forget();
+        network.run(seconds(5));
+        assert_eq!((network.longest_dark(), network.gratuitous.len()), (millis(0), 0), "{slept} s");
+        assert_eq!(network.owners(), network.rightful());
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@
 mod away;
 mod lines;
 mod network;
+mod orders;
 mod reasons;
 mod start;
 

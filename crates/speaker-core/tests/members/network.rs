@@ -78,6 +78,8 @@ pub(crate) struct Network {
     pub(crate) cut: BTreeSet<(usize, usize)>,
     /// From whom to whom no datagrams pass, but streams do.
     pub(crate) no_datagrams: BTreeSet<(usize, usize)>,
+    /// From whom to whom no streams can be opened, but datagrams pass.
+    pub(crate) no_streams: BTreeSet<(usize, usize)>,
     /// Hosts that neither send nor get frames.
     pub(crate) off_segment: BTreeSet<usize>,
     /// Gratuitous frames: when, whose, which address.
@@ -86,6 +88,8 @@ pub(crate) struct Network {
     pub(crate) told: BTreeMap<usize, Membership>,
     /// Speakers that start know at once what there is to announce.
     pub(crate) planned: bool,
+    /// How often members are probed, if not as in a LAN.
+    pub(crate) probe_interval: Option<Duration>,
     /// How often each was told.
     pub(crate) tellings: usize,
     pub(crate) stopped: BTreeMap<usize, Time>,
@@ -125,10 +129,12 @@ impl Network {
             hosts: BTreeMap::new(),
             cut: BTreeSet::new(),
             no_datagrams: BTreeSet::new(),
+            no_streams: BTreeSet::new(),
             off_segment: BTreeSet::new(),
             gratuitous: Vec::new(),
             told: BTreeMap::new(),
             planned: true,
+            probe_interval: None,
             tellings: 0,
             stopped: BTreeMap::new(),
             log: Vec::new(),
@@ -189,7 +195,8 @@ impl Network {
     /// Starts one that uses this secret, and knows of nobody yet.
     pub(crate) fn start_as(&mut self, node: usize, secret: &[u8]) {
         let seed = self.random_seed();
-        let settings = Settings::speaker(name(node).as_str().into(), address(node), codec(secret));
+        let mut settings = Settings::speaker(name(node).as_str().into(), address(node), codec(secret));
+        settings.profile.probe_interval = self.probe_interval.unwrap_or(settings.profile.probe_interval);
         let mut wire = Wire::new(name(node), Some(Gossip { settings, seed }));
         let mac = Mac([2, 0, 0, 0, 0, u8::try_from(node).unwrap()]);
         let interface =
@@ -458,7 +465,8 @@ impl Network {
             }
             ferrolb_gossip::Output::Open { stream, to, message } => {
                 let bytes = self.hosts[&node].codec.stream(&message, true, &[0; 12]);
-                if let Some(other) = self.passes(node, to, false) {
+                let opens = |other: &usize| !self.no_streams.contains(&(node, *other));
+                if let Some(other) = self.passes(node, to, false).filter(opens) {
                     let source = SocketAddr::new(address(node).ip(), 40_000);
                     self.later(other, Happening::Stream { from: node, stream, source, bytes });
                 }
@@ -551,7 +559,7 @@ impl Network {
     }
 
     /// The plan of a node for the first addresses; all nodes may announce them.
-    fn plan(&self, node: usize, addresses: usize) -> Arc<NodePlan> {
+    pub(crate) fn plan(&self, node: usize, addresses: usize) -> Arc<NodePlan> {
         let nodes: BTreeSet<NodeName> = (0..self.nodes).map(name).collect();
         let pool = Pool {
             name: PoolName::from("p"),

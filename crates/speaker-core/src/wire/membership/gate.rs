@@ -39,10 +39,11 @@ pub(super) enum Gate {
     Open,
     /// It is a member, but what it knows may be long over: it asks before it answers.
     Doubtful {
+        since: Time,
         /// Somebody has said what it knows since.
         answered: bool,
         next_try: Time,
-        /// When it answers anyway; none: not before.
+        /// When it answers anyway; none: not before anybody is known to hear it.
         until: Option<Time>,
     },
     /// It has left, since others know better what is to be announced; it looks whether that is still so.
@@ -165,9 +166,12 @@ impl Machine {
                     self.try_at(now + TRY_EVERY);
                 }
             }
-            Gate::Doubtful { answered, next_try, until } => {
+            Gate::Doubtful { since, answered, next_try, until } => {
                 let alone = self.is_alone();
                 let over = until.is_some_and(|until| until <= now);
+                // Where no stream can be opened, members that answer datagrams have to do.
+                let heard = self.engine.acknowledged().is_some_and(|at| at > since);
+                let answered = answered || (heard && now - since >= READ_AT_MOST);
                 if (answered && !alone) || (alone && until.is_none()) || over {
                     // Who was heard, but does not answer, does not hear this one; it may stay so for long.
                     self.unheeded = over && alone;
@@ -254,7 +258,7 @@ impl Machine {
 
     fn doubt(&mut self, now: Time, next_try: Time, until: Option<Time>) {
         debug_assert!(next_try >= now);
-        self.gate = Gate::Doubtful { answered: false, next_try, until };
+        self.gate = Gate::Doubtful { since: now, answered: false, next_try, until };
         self.dirty = true;
     }
 

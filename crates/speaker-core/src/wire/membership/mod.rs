@@ -94,7 +94,7 @@ pub(super) struct Machine {
     peers: Vec<Peer>,
     /// Readers that were heard, which are about to be members; and until when that is believed.
     expected: BTreeMap<NodeName, Time>,
-    /// Members that died and have not come back.
+    /// Members that died though their Pods run, and have not come back.
     lost: BTreeSet<Name>,
     staleness: Staleness,
     /// The badge that the others see, and since when.
@@ -118,7 +118,11 @@ impl Machine {
         let own = Name::from(node.as_str());
         let settings = Settings { name: own.clone(), role: Role::Reader, meta: None, ..gossip.settings };
         let profile = &settings.profile;
-        let detection = profile.probe_interval.saturating_mul(profile.suspicion_mult);
+        // Where nobody is probed, nobody is ever held for dead.
+        let detection = match profile.probe_interval.saturating_mul(profile.suspicion_mult) {
+            Duration::ZERO => Duration::MAX,
+            detection => detection,
+        };
         Self {
             node: node.clone(),
             own,
@@ -165,6 +169,7 @@ impl Machine {
     /// These should be members.
     pub(super) fn set_peers(&mut self, now: Time, peers: &[Peer]) {
         self.peers = peers.to_vec();
+        self.lost.retain(|name| peers.iter().any(|peer| Some(peer.node.as_str()) == name.as_str()));
         self.troubles.set_peers(peers);
         let addresses: Vec<SocketAddr> = peers.iter().map(|peer| peer.address).collect();
         self.engine.handle(now, Input::Candidates(&addresses));
@@ -320,7 +325,10 @@ impl Machine {
             Change::Left => self.staleness.gone(&node),
             Change::Died { .. } => {
                 self.staleness.gone(&node);
-                self.lost.insert(member.name.clone());
+                // Names that no Pod has could be without end.
+                if self.peers.iter().any(|peer| peer.node == node) {
+                    self.lost.insert(member.name.clone());
+                }
             }
         }
     }
