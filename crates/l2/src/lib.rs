@@ -25,5 +25,5 @@ mod reason;
 pub mod wire;
 
 pub use burst::{GAP, ROUNDS};
-pub use engine::{Answer, Counters, Engine, Input, Interface, Output, Purpose};
+pub use engine::{Answer, Changes, Counters, Engine, Input, Interface, Output, Purpose};
 pub use reason::DropReason;

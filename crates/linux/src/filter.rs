@@ -7,8 +7,73 @@
 //! node owns: they are kept as bit sets of 32 neighbours each, found by binary search. Where even those are too many
 //! (addresses strewn over everything) a bit stands for 2, 4, 8 … neighbours, so a few requests for others pass.
 
-use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv6Addr};
+
+/// Addresses with all their neighbours, 256 each: a set that is small however many addresses are put into it, and that
+/// rarely changes with one more.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Neighbourhoods {
+    v4: BTreeSet<u32>,
+    v6: BTreeSet<u32>,
+}
+
+impl Neighbourhoods {
+    /// Adds an address; whether it was not in the set, neither it nor a neighbour of it.
+    pub fn insert(&mut self, address: IpAddr) -> bool {
+        match address {
+            IpAddr::V4(address) => self.v4.insert(address.to_bits() >> NEIGHBOURS),
+            IpAddr::V6(address) => self.v6.insert(digest(address) >> NEIGHBOURS),
+        }
+    }
+}
+
+impl FromIterator<IpAddr> for Neighbourhoods {
+    fn from_iter<T: IntoIterator<Item = IpAddr>>(addresses: T) -> Self {
+        let mut all = Self::default();
+        for address in addresses {
+            all.insert(address);
+        }
+        all
+    }
+}
+
+/// Which addresses a program lets pass.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Targets<'a> {
+    /// Every one.
+    Any,
+    /// These, as precisely as there is room.
+    These(&'a BTreeSet<IpAddr>),
+    /// These and their neighbours.
+    Near(&'a Neighbourhoods),
+}
+
+impl Targets<'_> {
+    /// Whether an IPv6 address is among them.
+    pub(crate) fn has_v6(self) -> bool {
+        self.values(true).is_none_or(|(values, _)| !values.is_empty())
+    }
+
+    /// The addresses of one family as 32 bits each, and how many of their last bits do not count; `None`: all pass.
+    fn values(self, v6: bool) -> Option<(Vec<u32>, u32)> {
+        let bits = |address: &IpAddr| match address {
+            IpAddr::V4(address) => (!v6).then(|| address.to_bits()),
+            IpAddr::V6(address) => v6.then(|| digest(*address)),
+        };
+        match self {
+            Self::Any => None,
+            Self::These(addresses) => Some((addresses.iter().filter_map(bits).collect(), 0)),
+            Self::Near(near) => {
+                let numbers = if v6 { &near.v6 } else { &near.v4 };
+                Some((numbers.iter().map(|number| number << NEIGHBOURS).collect(), NEIGHBOURS))
+            }
+        }
+    }
+}
+
+/// Bits in which neighbours differ.
+const NEIGHBOURS: u32 = 8;
 
 /// ARP frames of any kind.
 pub(crate) const EVERY_ARP: [libc::sock_filter; 4] =
@@ -39,12 +104,9 @@ pub(crate) const EVERY_NDP: [libc::sock_filter; 9] = [
     give(0),
 ];
 
-/// ARP requests for one of these addresses, or for any, except those that the interface only overheard and those that
-/// go out. `most` is one of [`SIZES`].
-pub(crate) fn arp_requests<'a>(
-    targets: Option<impl Iterator<Item = &'a IpAddr>>,
-    most: usize,
-) -> Vec<libc::sock_filter> {
+/// ARP requests for one of these addresses, except those that the interface only overheard and those that go out.
+/// `most` is one of [`SIZES`].
+pub(crate) fn arp_requests(targets: Targets<'_>, most: usize) -> Vec<libc::sock_filter> {
     let mut program = incoming();
     program.extend([
         load(libc::BPF_H, TYPE),
@@ -54,22 +116,19 @@ pub(crate) fn arp_requests<'a>(
         equal(REQUEST, 1, 0),
         give(0),
     ]);
-    let Some(targets) = targets else {
+    let Some((values, blur)) = targets.values(false) else {
         program.push(give(ARP_KEPT));
         return program;
     };
     program.push(load(libc::BPF_W, ARP_TARGET));
-    one_of(&mut program, targets.filter_map(v4).map(Ipv4Addr::to_bits), most, ARP_KEPT);
+    one_of(&mut program, &values, blur, most, ARP_KEPT);
     program
 }
 
-/// Neighbor Solicitations and Advertisements about one of these addresses, or about any, except those that the interface only
+/// Neighbor Solicitations and Advertisements about one of these addresses, except those that the interface only
 /// overheard and those that go out. One about another address passes once in thousands of millions. `most` is one of
 /// [`SIZES`].
-pub(crate) fn neighbor_discovery<'a>(
-    targets: Option<impl Iterator<Item = &'a IpAddr>>,
-    most: usize,
-) -> Vec<libc::sock_filter> {
+pub(crate) fn neighbor_discovery(targets: Targets<'_>, most: usize) -> Vec<libc::sock_filter> {
     let mut program = incoming();
     program.extend([
         load(libc::BPF_H, TYPE),
@@ -83,7 +142,7 @@ pub(crate) fn neighbor_discovery<'a>(
         equal(ADVERTISEMENT, 1, 0),
         give(0),
     ]);
-    let Some(targets) = targets else {
+    let Some((values, blur)) = targets.values(true) else {
         program.push(give(NDP_KEPT));
         return program;
     };
@@ -91,7 +150,7 @@ pub(crate) fn neighbor_discovery<'a>(
     for word in 1..4 {
         program.extend([multiply(SPREAD), to_index(), load(libc::BPF_W, NDP_TARGET + 4 * word), add_index()]);
     }
-    one_of(&mut program, targets.filter_map(v6).map(digest), most, NDP_KEPT);
+    one_of(&mut program, &values, blur, most, NDP_KEPT);
     program
 }
 
@@ -113,14 +172,13 @@ fn digest(address: Ipv6Addr) -> u32 {
     others.into_iter().fold(first, |digest, word| digest.wrapping_mul(SPREAD).wrapping_add(word))
 }
 
-/// Gives so many bytes if the accumulator is one of the values.
-fn one_of(program: &mut Vec<libc::sock_filter>, values: impl Iterator<Item = u32>, most: usize, kept: u32) {
-    let values: Vec<u32> = values.collect();
-    let mut shift = 0;
-    let mut sets = bit_sets(&values, shift);
+/// Gives so many bytes if the accumulator is one of the values, whose last `blur` bits do not count.
+fn one_of(program: &mut Vec<libc::sock_filter>, values: &[u32], blur: u32, most: usize, kept: u32) {
+    let mut shift = blur;
+    let mut sets = bit_sets(values, shift);
     while sets.len() > most {
         shift += 1; // at most 22: with that there are no more than 32
-        sets = bit_sets(&values, shift);
+        sets = bit_sets(values, shift);
     }
     // Which bit in the index register, which set in the accumulator.
     program.extend([
@@ -173,20 +231,6 @@ fn search(program: &mut Vec<libc::sock_filter>, sets: &[(u32, u32)], found: &mut
         program.push(set(bits));
         found.push(program.len());
         program.push(skip(0));
-    }
-}
-
-const fn v4(address: &IpAddr) -> Option<Ipv4Addr> {
-    match address {
-        IpAddr::V4(address) => Some(*address),
-        IpAddr::V6(_) => None,
-    }
-}
-
-const fn v6(address: &IpAddr) -> Option<Ipv6Addr> {
-    match address {
-        IpAddr::V4(_) => None,
-        IpAddr::V6(address) => Some(*address),
     }
 }
 
@@ -306,7 +350,7 @@ const fn plain(code: u32, k: u32) -> libc::sock_filter {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use std::net::Ipv4Addr;
 
     use super::*;
 
@@ -373,7 +417,7 @@ mod tests {
     }
 
     fn arp(targets: &BTreeSet<IpAddr>) -> Vec<libc::sock_filter> {
-        arp_requests(Some(targets.iter()), SIZES[0])
+        arp_requests(Targets::These(targets), SIZES[0])
     }
 
     const HOST: u32 = libc::PACKET_HOST as u32;
@@ -385,7 +429,7 @@ mod tests {
 
     #[test]
     fn only_requests_for_this_host_or_everybody_pass() {
-        let program = arp_requests(None::<std::iter::Empty<_>>, 0);
+        let program = arp_requests(Targets::Any, 0);
         for packet_type in [HOST, BROADCAST] {
             assert_eq!(run(&program, &frame(0x0806, 1, 7), packet_type), ARP_KEPT);
             assert_eq!(run(&program, &frame(0x0806, 2, 7), packet_type), 0);
@@ -419,7 +463,7 @@ mod tests {
                 assert!(program.len() <= LIMIT, "{count} addresses take {} instructions", program.len());
                 let chosen: BTreeSet<_> = choice.into_iter().collect();
                 let all = pool.start - 64..pool.end + 64;
-                for asked in all.step_by(if count < 1_000 { 1 } else { 11 }) {
+                for asked in all.step_by(if count < 300 { 1 } else { 37 }) {
                     let wanted = if chosen.contains(&asked) { ARP_KEPT } else { 0 };
                     assert_eq!(
                         run(&program, &frame(0x0806, 1, asked), BROADCAST),
@@ -434,12 +478,13 @@ mod tests {
     /// Every program fits, every address passes; just those while each has a set, and of more only near ones beside them.
     #[test]
     fn addresses_strewn_over_everything_all_pass_and_few_others() {
-        let counts = [1, 7, 8, 9, 16, 17, 32, 33, 100, 250, 251, 1_000, 1_001, 2_500, 10_000, 100_000];
+        let counts = [1, 7, 8, 9, 16, 17, 32, 33, 100, 250, 251, 1_000, 1_001, 2_500, 20_000];
         for (count, most) in counts.into_iter().flat_map(|count| SIZES.map(|most| (count, most))) {
             let step = u32::MAX / (count as u32 + 1);
             let values: Vec<_> = (0..count as u32).map(|n| n * step + 1).collect();
-            let targets: Vec<_> = values.iter().map(|bits| Ipv4Addr::from_bits(*bits).into()).collect();
-            let program = arp_requests(Some(targets.iter()), most);
+            let targets: BTreeSet<IpAddr> =
+                values.iter().map(|bits| Ipv4Addr::from_bits(*bits).into()).collect();
+            let program = arp_requests(Targets::These(&targets), most);
             assert!(
                 program.len() <= LIMIT.min(4 * most + 60),
                 "{count}, {most}: {} instructions",
@@ -460,7 +505,7 @@ mod tests {
             (0..10_000_u16).map(|n| Ipv6Addr::new(0xfd00, 0x10, 0, 0, 0, 0, 0, n * 3)).collect();
         for count in [0, 1, 3, 2_000, 10_000] {
             let targets: BTreeSet<IpAddr> = pool.iter().take(count).map(|ip| IpAddr::V6(*ip)).collect();
-            let program = neighbor_discovery(Some(targets.iter()), SIZES[0]);
+            let program = neighbor_discovery(Targets::These(&targets), SIZES[0]);
             assert!(program.len() <= LIMIT, "{count} addresses take {} instructions", program.len());
             for target in &pool {
                 let wanted = if targets.contains(&IpAddr::V6(*target)) { NDP_KEPT } else { 0 };
@@ -480,7 +525,7 @@ mod tests {
                 assert_eq!(run(&program, &neighbor(0x86dd, 58, 135, elsewhere), MULTICAST), 0);
             }
         }
-        let program = neighbor_discovery(Some([IpAddr::V6(pool[0])].iter()), SIZES[2]);
+        let program = neighbor_discovery(Targets::These(&[IpAddr::V6(pool[0])].into()), SIZES[2]);
         let good = neighbor(0x86dd, 58, 135, pool[0]);
         assert_eq!(run(&program, &good, HOST), NDP_KEPT);
         for (what, frame, packet_type) in [
@@ -493,7 +538,7 @@ mod tests {
             assert_eq!(run(&program, &frame, packet_type), 0, "{what}");
         }
         assert_eq!(run(&program, &good[..77], HOST), 0, "cut short");
-        let program = neighbor_discovery(None::<std::iter::Empty<_>>, 0);
+        let program = neighbor_discovery(Targets::Any, 0);
         assert_eq!(run(&program, &neighbor(0x86dd, 58, 135, pool[1]), MULTICAST), NDP_KEPT);
         assert_eq!(run(&program, &neighbor(0x86dd, 58, 134, pool[1]), MULTICAST), 0);
         assert_eq!(run(&EVERY_NDP, &good, OUTGOING), NDP_KEPT);
@@ -501,5 +546,27 @@ mod tests {
         assert_eq!(run(&EVERY_NDP, &neighbor(0x86dd, 58, 133, pool[1]), HOST), 0);
         assert_eq!(run(&EVERY_NDP, &neighbor(0x86dd, 6, 135, pool[1]), HOST), 0);
         assert_eq!(run(&EVERY_NDP, &neighbor(0x0806, 58, 135, pool[1]), HOST), 0);
+    }
+
+    #[test]
+    fn with_their_neighbours_addresses_pass_that_are_put_in_later() {
+        let (one, far) = (
+            Ipv6Addr::new(0xfd00, 0x10, 0, 0, 0, 0, 0, 0x17),
+            Ipv6Addr::new(0xfd00, 0x11, 0, 0, 0, 0, 0, 0x17),
+        );
+        let mut near: Neighbourhoods = [[192, 0, 2, 7].into(), IpAddr::V6(one)].into_iter().collect();
+        let v4 = |near: &Neighbourhoods, address: [u8; 4]| {
+            let program = arp_requests(Targets::Near(near), SIZES[0]);
+            run(&program, &frame(0x0806, 1, u32::from_be_bytes(address)), BROADCAST) != 0
+        };
+        let v6 = |near: &Neighbourhoods, address| {
+            let program = neighbor_discovery(Targets::Near(near), SIZES[0]);
+            run(&program, &neighbor(0x86dd, 58, 135, address), MULTICAST) != 0
+        };
+        assert!(v4(&near, [192, 0, 2, 0]) && v4(&near, [192, 0, 2, 255]) && v6(&near, one));
+        assert!(!v4(&near, [192, 0, 3, 0]) && !v4(&near, [192, 0, 1, 255]) && !v6(&near, far));
+        assert!(!near.insert([192, 0, 2, 200].into()) && !near.insert(one.into()));
+        assert!(near.insert([192, 0, 3, 1].into()) && near.insert(far.into()));
+        assert!(v4(&near, [192, 0, 3, 0]) && v6(&near, far));
     }
 }

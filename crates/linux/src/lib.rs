@@ -33,6 +33,7 @@ pub mod process;
 pub mod sysctl;
 
 pub use error::{Error, Result};
+pub use filter::Neighbourhoods;
 pub use groups::Groups;
 pub use monitor::LinkMonitor;
 pub use netlink::Netlink;

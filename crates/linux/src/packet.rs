@@ -17,7 +17,7 @@ use std::time::Duration;
 use ferrolb_net_types::IfIndex;
 
 use crate::error::{Attempt, Result, check};
-use crate::filter;
+use crate::filter::{self, Neighbourhoods, Targets};
 
 /// A packet socket bound to one interface. Receiving never blocks.
 #[derive(Debug)]
@@ -78,7 +78,7 @@ impl PacketSocket {
         let socket = Self { fd, index, frames, bound: Cell::new(false) };
         match frames {
             Frames::ArpRequests => {
-                socket.filter(&filter::arp_requests(None::<std::iter::Empty<_>>, 0))?;
+                socket.filter(&filter::arp_requests(Targets::Any, 0))?;
                 socket.switch_on(libc::SOL_PACKET, libc::PACKET_AUXDATA)?;
                 socket.bind(libc::ETH_P_ARP)?;
             }
@@ -87,7 +87,7 @@ impl PacketSocket {
                 socket.bind(libc::ETH_P_ARP)?;
             }
             Frames::NeighborDiscovery => {
-                socket.filter(&filter::neighbor_discovery(Some(std::iter::empty()), 0))?;
+                socket.filter(&filter::neighbor_discovery(Targets::These(&BTreeSet::new()), 0))?;
                 socket.switch_on(libc::SOL_PACKET, libc::PACKET_AUXDATA)?;
                 socket.bind(0)?; // sends, and receives nothing
             }
@@ -136,22 +136,6 @@ impl PacketSocket {
         Ok(Some(received))
     }
 
-    /// From now on receives what is about any address.
-    ///
-    /// # Errors
-    ///
-    /// As [`narrow`](Self::narrow).
-    pub fn widen(&self) -> io::Result<()> {
-        match self.frames {
-            Frames::ArpRequests => self.filter(&filter::arp_requests(None::<std::iter::Empty<_>>, 0)),
-            Frames::NeighborDiscovery => {
-                self.filter(&filter::neighbor_discovery(None::<std::iter::Empty<_>>, 0))?;
-                self.listen()
-            }
-            Frames::ArpReplies | Frames::ObservedArp | Frames::ObservedNdp => Ok(()),
-        }
-    }
-
     /// From now on receives only what is about these addresses (those of the socket's family), so that nobody else's
     /// requests wake the thread.
     ///
@@ -159,26 +143,30 @@ impl PacketSocket {
     ///
     /// ENOMEM; else as [`open`](Self::open).
     pub fn narrow(&self, targets: &BTreeSet<IpAddr>) -> io::Result<()> {
-        let program = |most| match self.frames {
-            Frames::NeighborDiscovery => filter::neighbor_discovery(Some(targets.iter()), most),
-            _ => filter::arp_requests(Some(targets.iter()), most),
+        self.aim(Targets::These(targets))
+    }
+
+    /// As [`narrow`](Self::narrow), to addresses and their neighbours: less precise, and cheap however many they are.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn narrow_to_neighbourhoods(&self, targets: &Neighbourhoods) -> io::Result<()> {
+        self.aim(Targets::Near(targets))
+    }
+
+    fn aim(&self, targets: Targets<'_>) -> io::Result<()> {
+        let program = match self.frames {
+            Frames::ArpRequests => filter::arp_requests,
+            Frames::NeighborDiscovery => filter::neighbor_discovery,
+            Frames::ArpReplies | Frames::ObservedArp | Frames::ObservedNdp => return Ok(()),
         };
         // A program that is too large for the socket's memory is made smaller, at the price of its precision.
-        let narrow = || {
-            let too_large = |error: &io::Error| error.raw_os_error() == Some(libc::ENOMEM);
-            let mut attempts = filter::SIZES.into_iter().map(|most| self.filter(&program(most)));
-            attempts
-                .find(|done| !done.as_ref().is_err_and(too_large))
-                .unwrap_or_else(|| Err(io::Error::from_raw_os_error(libc::ENOMEM)))
-        };
-        match self.frames {
-            Frames::ArpRequests => narrow(),
-            Frames::NeighborDiscovery => {
-                narrow()?;
-                if targets.iter().any(IpAddr::is_ipv6) { self.listen() } else { Ok(()) }
-            }
-            Frames::ArpReplies | Frames::ObservedArp | Frames::ObservedNdp => Ok(()),
-        }
+        let too_large = |error: &io::Error| error.raw_os_error() == Some(libc::ENOMEM);
+        let mut attempts = filter::SIZES.into_iter().map(|most| self.filter(&program(targets, most)));
+        let done = attempts.find(|done| !done.as_ref().is_err_and(too_large));
+        done.unwrap_or_else(|| Err(io::Error::from_raw_os_error(libc::ENOMEM)))?;
+        if self.frames == Frames::NeighborDiscovery && targets.has_v6() { self.listen() } else { Ok(()) }
     }
 
     /// Sends a whole Ethernet frame.

@@ -28,8 +28,16 @@ pub struct Engine {
     /// Withdrawn addresses whose counters are still shown, by the time they go.
     fading: BTreeSet<(Time, IpAddr)>,
     output: VecDeque<Output>,
-    /// Whether an address was gained or lost.
-    announced_changed: bool,
+    changes: Changes,
+}
+
+/// Which addresses were gained, and whether any was lost.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Those that the engine answers for and did not before; some may be lost again.
+    pub gained: Vec<IpAddr>,
+    /// Whether there is one for which it does no longer answer.
+    pub lost: bool,
 }
 
 /// A network interface that can answer by one protocol at least. The two do not depend on each other.
@@ -300,9 +308,9 @@ impl Engine {
         self.addresses.get(&address).and_then(Address::interfaces).is_some()
     }
 
-    /// Whether an address was gained or lost since this was asked last.
-    pub const fn take_announced_changed(&mut self) -> bool {
-        std::mem::replace(&mut self.announced_changed, false)
+    /// What has changed since this was asked last.
+    pub fn take_changes(&mut self) -> Changes {
+        std::mem::take(&mut self.changes)
     }
 
     /// The addresses the engine answers for and where, ascending, IPv4 first.
@@ -377,7 +385,9 @@ impl Engine {
         if before.as_ref() == Some(interfaces) {
             return;
         }
-        self.announced_changed |= before.is_none();
+        if before.is_none() {
+            self.changes.gained.push(address);
+        }
         if before.is_none()
             && let Some(group) = self.groups.add(address)
         {
@@ -398,7 +408,7 @@ impl Engine {
         if entry.interfaces().is_none() {
             return;
         }
-        self.announced_changed = true;
+        self.changes.lost = true;
         let until = now + COUNTERS_KEPT;
         entry.state = State::Withdrawn(until);
         self.fading.insert((until, address));

@@ -107,7 +107,7 @@ fn a_gain_is_announced_five_times_where_it_is_chosen_and_counted() {
 #[test]
 fn announcing_again_is_no_gain() {
     let mut engine = engine(&Interfaces::All);
-    assert!(engine.take_announced_changed());
+    assert_eq!(engine.take_changes(), Changes { gained: vec![VIP], lost: false });
     engine.handle(Time::millis(9_000), Input::Announce { address: VIP, interfaces: &Interfaces::All });
     assert_eq!(sent(&mut engine), []);
     // Fewer interfaces: those left were told already.
@@ -117,9 +117,9 @@ fn announcing_again_is_no_gain() {
     // More: only the new one is told.
     engine.handle(Time::millis(9_000), Input::Announce { address: VIP, interfaces: &Interfaces::All });
     assert!(sent(&mut engine).iter().all(|(_, index)| *index == ENS19));
-    assert!(!engine.take_announced_changed());
+    assert_eq!(engine.take_changes(), Changes::default());
     engine.handle(Time::millis(9_000), Input::Withdraw { address: VIP });
-    assert_eq!([(); 2].map(|()| engine.take_announced_changed()), [true, false]);
+    assert_eq!(engine.take_changes(), Changes { gained: Vec::new(), lost: true });
 }
 
 #[test]

@@ -16,7 +16,7 @@ mod gossip;
 mod memory;
 
 pub use address::{AddressFigures, Count, Kind, Round, Setting, Writes};
-pub use arp::{ArpFigures, Flood, Latency, Round as ArpRound};
+pub use arp::{ArpFigures, Flood, Latency, Pace, Round as ArpRound};
 pub use cli::{BenchArgs, run};
 pub use gossip::{GossipFigures, Traffic};
 pub use memory::{Memory, MemoryFigures};

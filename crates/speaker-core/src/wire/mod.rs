@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use ferrolb_announce::{Members, NodePlan};
 use ferrolb_l2::Engine;
-pub use ferrolb_l2::{Counters, Interface, Purpose};
+pub use ferrolb_l2::{Changes, Counters, Interface, Purpose};
 use ferrolb_net_types::{IfIndex, NodeName, Time};
 
 use answering::Manner;
@@ -245,9 +245,9 @@ impl Wire {
         self.owned.iter().copied()
     }
 
-    /// Whether [`Wire::owned`] has changed since this was asked last.
-    pub const fn take_owned_changed(&mut self) -> bool {
-        self.engine.take_announced_changed()
+    /// What has changed of [`Wire::owned`] since this was asked last.
+    pub fn take_owned_changes(&mut self) -> Changes {
+        self.engine.take_changes()
     }
 
     const fn ready(&self) -> bool {

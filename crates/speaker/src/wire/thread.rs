@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ferrolb_announce::NodePlan;
 use ferrolb_l2::wire::{Frame, ndp};
-use ferrolb_linux::{Error, LinkMonitor, Netlink, PacketSocket, Poller, Waker};
+use ferrolb_linux::{Error, LinkMonitor, Neighbourhoods, Netlink, PacketSocket, Poller, Waker};
 use ferrolb_net_types::{NodeName, Time};
 use ferrolb_speaker_core::wire::{Input, Output, Peer, Purpose, Report, Wire};
 use tokio::sync::mpsc;
@@ -235,18 +235,31 @@ impl Thread {
         }
     }
 
-    /// Lets only requests for what this node owns wake this thread. While that changes quickly, all requests pass: many
-    /// addresses make a long program.
+    /// Lets only requests for what this node owns wake this thread. While that changes quickly, those for neighbours pass
+    /// as well: many addresses make a long program.
     fn narrow(&mut self, now: Time) {
-        self.filters.outdated |= self.wire.take_owned_changed();
-        if !self.filters.outdated {
+        let changes = self.wire.take_owned_changes();
+        let filters = &mut self.filters;
+        filters.outdated |= changes.lost || !changes.gained.is_empty();
+        if !filters.outdated {
             return;
         }
-        if now < self.filters.not_before {
-            self.filters.due = Some(self.filters.not_before);
-            if !std::mem::replace(&mut self.filters.wide, true) {
-                self.filter(now, PacketSocket::widen);
-            }
+        if now < filters.not_before {
+            filters.due = Some(filters.not_before);
+            let near = match filters.near.take() {
+                Some(mut near) => {
+                    let new = changes.gained.into_iter().filter(|address| near.insert(*address)).count();
+                    if new == 0 {
+                        filters.near = Some(near);
+                        return;
+                    }
+                    near
+                }
+                None if changes.gained.is_empty() => return,
+                None => self.wire.owned().collect(),
+            };
+            self.filter(now, |socket| socket.narrow_to_neighbourhoods(&near));
+            self.filters.near = Some(near);
             return;
         }
         let begin = self.now();
@@ -340,8 +353,8 @@ impl Thread {
 struct Filters {
     /// What this node owns has changed since, or the sockets have.
     outdated: bool,
-    /// They let requests for every address pass.
-    wide: bool,
+    /// They let requests for these pass; `None`: just for what is owned, as it was when they were made.
+    near: Option<Neighbourhoods>,
     /// When they may be narrowed again.
     not_before: Time,
     /// When they are to be narrowed.

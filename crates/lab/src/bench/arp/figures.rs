@@ -6,7 +6,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::flood::Flood;
-use super::latency::Latency;
+use super::latency::{Latency, Pace};
 use crate::bench::FAILURE;
 use crate::host::Host;
 
@@ -21,11 +21,11 @@ pub(super) const SPREAD_AIM: f64 = 0.1;
 pub struct ArpFigures {
     /// Requests per address and round.
     pub requests: usize,
-    /// One per number of announced addresses, ascending.
+    /// One per number of announced addresses and pace, ascending.
     pub rounds: Vec<Round>,
     /// What the ratios should not exceed.
     pub aim: f64,
-    /// How far the ratio of the last round is from that of the first, as a share of it.
+    /// How far the ratio with the most addresses is from that with one, as a share of it, busy.
     pub spread: f64,
     /// What that should not exceed.
     pub spread_aim: f64,
@@ -40,6 +40,8 @@ pub struct ArpFigures {
 pub struct Round {
     /// How many addresses are announced.
     pub announced: usize,
+    /// How one request followed the other.
+    pub pace: Pace,
     /// The node that answers for both.
     pub node: Host,
     /// The address that the node's kernel holds.
@@ -52,9 +54,9 @@ pub struct Round {
 
 impl ArpFigures {
     pub(super) fn of(requests: usize, rounds: Vec<Round>, floods: Vec<Flood>) -> Self {
-        let ratio = |round: Option<&Round>| round.map_or(f64::NAN, |round| round.ratio);
-        let first = ratio(rounds.first());
-        let spread = (ratio(rounds.last()) - first) / first;
+        let mut busy = rounds.iter().filter(|round| round.pace == Pace::Busy).map(|round| round.ratio);
+        let first = busy.next().unwrap_or(f64::NAN);
+        let spread = busy.next_back().map_or(0.0, |last| (last - first) / first);
         let tolerable = |latency: &Latency| latency.lost * 100 <= requests;
         let rounds_ok = rounds
             .iter()
@@ -80,27 +82,36 @@ impl fmt::Display for ArpFigures {
              node holds and for an announced one; the kernel's times in microseconds",
             self.requests
         )?;
-        writeln!(f, "{:<34} {:>9} {:>9} {:>9} {:>6} {:>7}", "", "min", "median", "p99", "lost", "ratio")?;
-        for Round { announced, node, kernel, ours, ratio } in &self.rounds {
-            let row = |f: &mut fmt::Formatter<'_>, who: String, latency: &Latency, ratio: String| {
-                let Latency { min, median, p99, lost, .. } = latency;
-                writeln!(f, "{who:<34} {min:>9.1} {median:>9.1} {p99:>9.1} {lost:>6} {ratio:>7}")
-            };
-            row(f, format!("{announced:>6} announced, the kernel of {node}"), kernel, String::new())?;
-            row(f, format!("{:>6} ferrolb", ""), ours, format!("{ratio:.2}"))?;
-        }
-        let worst = self.rounds.iter().map(|round| round.ratio).fold(0.0, f64::max);
-        let most = self.rounds.last().map_or(0, |round| round.announced);
         let (aim, spread_aim) = (self.aim, self.spread_aim * 100.0);
-        writeln!(f, "ratio of the medians: at most {worst:.2} (aim: {aim:.2}, {})", met(worst <= aim))?;
+        for pace in [Pace::Busy, Pace::Idle] {
+            let what = match pace {
+                Pace::Busy => "one request after the other",
+                Pace::Idle => "one request every 3 ms",
+            };
+            writeln!(f, "{what:<34} {:>9} {:>9} {:>9} {:>6} {:>7}", "min", "median", "p99", "lost", "ratio")?;
+            let rounds = || self.rounds.iter().filter(|round| round.pace == pace);
+            for Round { announced, node, kernel, ours, ratio, .. } in rounds() {
+                let row = |f: &mut fmt::Formatter<'_>, who: String, latency: &Latency, ratio: String| {
+                    let Latency { min, median, p99, lost, .. } = latency;
+                    writeln!(f, "{who:<34} {min:>9.1} {median:>9.1} {p99:>9.1} {lost:>6} {ratio:>7}")
+                };
+                row(f, format!("{announced:>6} announced, the kernel of {node}"), kernel, String::new())?;
+                row(f, format!("{:>6} ferrolb", ""), ours, format!("{ratio:.2}"))?;
+            }
+            let worst = rounds().map(|round| round.ratio).fold(0.0, f64::max);
+            writeln!(f, "ratio of the medians: at most {worst:.2} (aim: {aim:.2}, {})", met(worst <= aim))?;
+        }
+        let most = self.rounds.last().map_or(0, |round| round.announced);
         writeln!(
             f,
-            "from 1 to {most} addresses the ratio changes by {:+.0} % (aim: at most {spread_aim:.0} %, {})",
+            "from 1 to {most} addresses the first of these ratios changes by {:+.0} % (aim: at most {spread_aim:.0} %, {})",
             self.spread * 100.0,
             met(self.spread.abs() <= self.spread_aim)
         )?;
         for (index, flood) in self.floods.iter().enumerate() {
-            let Flood { what, announced, per_second, seconds, core_percent, asked, answered, .. } = flood;
+            let Flood {
+                what, announced, per_second, seconds, core_percent, asked, answered, dropped, ..
+            } = flood;
             write!(
                 f,
                 "{per_second:.0} {what} per second for {seconds:.0} s, {announced} addresses: {core_percent:.1} % of a core"
@@ -109,7 +120,11 @@ impl fmt::Display for ArpFigures {
                 write!(f, " (aim: at most {aim:.0} %, {})", met(*core_percent <= aim))?;
             }
             let end = if index + 1 < self.floods.len() { "\n" } else { "" };
-            write!(f, ", {answered} of {asked} requests answered ({}){end}", met(answered == asked))?;
+            write!(f, ", {answered} of {asked} requests answered ({})", met(answered == asked))?;
+            if *dropped > 0 {
+                write!(f, "; the bench's own cables lost {dropped} frames")?;
+            }
+            f.write_str(end)?;
         }
         Ok(())
     }
@@ -123,6 +138,7 @@ mod tests {
         let latency = |median| Latency { address: [10, 0, 0, 1].into(), min: 1.0, median, p99: 9.0, lost };
         Round {
             announced,
+            pace: Pace::Busy,
             node: Host::Node1,
             kernel: latency(10.0),
             ours: latency(median),
@@ -141,6 +157,7 @@ mod tests {
             aim_percent,
             asked: 100,
             answered,
+            dropped: 0,
         }
     }
 

@@ -9,8 +9,18 @@ use anyhow::{Context as _, Result};
 use ferrolb_linux::probe::Prober;
 use serde::Serialize;
 
-/// Between two requests, so that none waits for another.
+/// Between two requests that are to find everybody asleep.
 const PAUSE: Duration = Duration::from_millis(3);
+
+/// How one request follows the other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Pace {
+    /// At once after the answer.
+    Busy,
+    /// Three milliseconds later, so that every processor sleeps meanwhile: to wake up is then most of the time.
+    Idle,
+}
 
 /// How long an answer is waited for.
 pub(super) const LIMIT: Duration = Duration::from_millis(500);
@@ -51,12 +61,19 @@ impl Latency {
 }
 
 /// Asks so many times for each of two addresses, in turn. Blocks.
-pub(super) fn compare(mut asking: Prober, addresses: [Ipv4Addr; 2], requests: usize) -> Result<[Latency; 2]> {
+pub(super) fn compare(
+    asking: &mut Prober,
+    addresses: [Ipv4Addr; 2],
+    pace: Pace,
+    requests: usize,
+) -> Result<[Latency; 2]> {
     let mut times = [Vec::with_capacity(requests), Vec::with_capacity(requests)];
     for _ in 0..requests {
         for (address, times) in addresses.into_iter().zip(&mut times) {
             times.extend(asking.ask(address, LIMIT)?.map(|answer| answer.elapsed));
-            std::thread::sleep(PAUSE);
+            if pace == Pace::Idle {
+                std::thread::sleep(PAUSE);
+            }
         }
     }
     let [one, other] = times;

@@ -28,7 +28,7 @@ use crowd::Crowd;
 pub use figures::{ArpFigures, Round};
 pub use flood::Flood;
 use flood::{Kind, Running};
-pub use latency::Latency;
+pub use latency::{Latency, Pace};
 
 /// The address that the nodes' kernels hold in turn, on `lo`.
 const KERNELS: Ipv4Addr = Ipv4Addr::new(192, 168, 10, 60);
@@ -61,9 +61,9 @@ pub(super) async fn measure(bench: &Bench, plan: Plan) -> Result<ArpFigures> {
     let (mut rounds, mut floods) = (Vec::new(), Vec::new());
 
     crowd.grow(1).await?;
-    rounds.push(round(bench, &crowd, plan).await?);
+    rounds.extend(round(bench, &crowd, plan).await?);
     crowd.grow(plan.some).await?;
-    rounds.push(round(bench, &crowd, plan).await?);
+    rounds.extend(round(bench, &crowd, plan).await?);
 
     bench.progress().step("others ask for other addresses");
     let running = Running::start(bench, &crowd, Kind::Requests).await?;
@@ -74,7 +74,7 @@ pub(super) async fn measure(bench: &Bench, plan: Plan) -> Result<ArpFigures> {
     crowd.grow(plan.many).await?;
     let what = format!(" while {} Services are announced", plan.many - plan.some);
     floods.push(running.end(&what, crowd.count(), None).await?);
-    rounds.push(round(bench, &crowd, plan).await?);
+    rounds.extend(round(bench, &crowd, plan).await?);
 
     bench.progress().step("garbage comes to the port of the member list");
     let what = if flood::is_open(bench).await? { "" } else { " to a closed port" };
@@ -86,7 +86,7 @@ pub(super) async fn measure(bench: &Bench, plan: Plan) -> Result<ArpFigures> {
 }
 
 /// Asks for the first Service's address and for one of its node's kernel.
-async fn round(bench: &Bench, crowd: &Crowd<'_>, plan: Plan) -> Result<Round> {
+async fn round(bench: &Bench, crowd: &Crowd<'_>, plan: Plan) -> Result<Vec<Round>> {
     let client = Host::Client;
     let mut asking = bench.namespace(client).run(|| Prober::open(client.interface(), client.address()))??;
     let address = crowd::address(0);
@@ -104,9 +104,15 @@ async fn round(bench: &Bench, crowd: &Crowd<'_>, plan: Plan) -> Result<Round> {
     bench
         .progress()
         .step(&format!("asking {requests} times for {address} and for {KERNELS}, both on {node}"));
-    let compare = move || latency::compare(asking, [address, KERNELS], requests);
-    let [ours, kernel] = tokio::task::spawn_blocking(compare).await??;
+    let compare = move || -> Result<Vec<Round>> {
+        let one_pace = |pace| {
+            let [ours, kernel] = latency::compare(&mut asking, [address, KERNELS], pace, requests)?;
+            let ratio = ours.median / kernel.median.max(f64::EPSILON);
+            Ok(Round { announced, pace, node, kernel, ours, ratio })
+        };
+        [Pace::Busy, Pace::Idle].into_iter().map(one_pace).collect()
+    };
+    let rounds = tokio::task::spawn_blocking(compare).await??;
     netlink.delete_address("lo", KERNELS.into(), 32)?;
-    let ratio = ours.median / kernel.median.max(f64::EPSILON);
-    Ok(Round { announced, node, kernel, ours, ratio })
+    Ok(rounds)
 }
