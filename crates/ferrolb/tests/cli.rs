@@ -99,9 +99,9 @@ fn what_a_daemon_cannot_start_with_is_named_and_ends_with_one() {
         ("speaker", &[], &[], "must specify --node-name or METALLB_NODE_NAME"),
         (
             "speaker",
-            &["--node-name=n"],
-            &[("METALLB_ML_BIND_ADDR", "10.0.0.1")],
-            "environment variable METALLB_ML_BIND_ADDR=10.0.0.1 is not supported yet",
+            &["--node-name=n", "--ml-labels=a"],
+            &[("METALLB_ML_BIND_ADDR", "here")],
+            "environment variable METALLB_ML_BIND_ADDR=here: not an IP address",
         ),
         (
             "speaker",

@@ -3,14 +3,15 @@
 //!
 //! What another node leads from now on is handed over, not dropped: this node answers, but announces no more, until it
 //! sees the other's gratuitous frame, so that no request goes unanswered in between. Whoever never announces, because it
-//! believes to have led all along, is given half a second.
+//! believes to have led all along, is given half a second; a speaker of MetalLB less, since it keeps silent about an address
+//! that it has announced within the last five seconds, and answers none the less.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ferrolb_announce::{AddressPlan, Members, NodePlan, owner};
+use ferrolb_announce::{AddressPlan, Members, NodePlan, Standing, owner};
 use ferrolb_net_types::{NodeName, Time};
 
 use super::Wire;
@@ -63,8 +64,10 @@ impl Wire {
         let others = without(&members, &self.node);
         for ip in self.owned.clone() {
             let heir = plan.addresses.get(&ip).and_then(|address| owner(address, &others));
-            if heir.is_some() {
-                self.hand_over(now, ip);
+            if let Some(heir) = heir.and_then(|heir| members.standing(heir)) {
+                // It has to hear of the goodbye first.
+                let patience = if heir == Standing::Metallb { 2 * METALLB_HANDING } else { HANDING };
+                self.hand_over(now, ip, patience);
             }
         }
     }
@@ -119,17 +122,21 @@ impl Wire {
                 self.report.addresses.insert(ip);
             }
             None if !self.owned.contains(&ip) => {}
-            None if owner.is_some() && manner == Manner::HandOver => self.hand_over(now, ip),
+            None if owner.is_some() && manner == Manner::HandOver => {
+                let heir = owner.and_then(|owner| members.standing(owner));
+                let patience = if heir == Some(Standing::Metallb) { METALLB_HANDING } else { HANDING };
+                self.hand_over(now, ip, patience);
+            }
             None => self.give_up(now, ip),
         }
     }
 
     /// Answers until somebody else announces the address, unless that has just happened.
-    fn hand_over(&mut self, now: Time, ip: IpAddr) {
+    fn hand_over(&mut self, now: Time, ip: IpAddr, patience: Duration) {
         if self.claims.get(&ip).is_some_and(|seen| now.since(*seen) < JUST_NOW) {
             self.give_up(now, ip);
         } else {
-            self.handing.entry(ip).or_insert(now + HANDING);
+            self.handing.entry(ip).or_insert(now + patience);
         }
     }
 
@@ -167,6 +174,9 @@ fn differing(former: &NodePlan, new: &NodePlan) -> BTreeSet<IpAddr> {
 
 /// How long an address that was given up is answered for if nobody announces it.
 const HANDING: Duration = Duration::from_millis(500);
+
+/// The same where a speaker of MetalLB answers from now on.
+const METALLB_HANDING: Duration = Duration::from_millis(50);
 
 /// How long ago the new owner, who may have learnt of a change first, may have announced an address.
 const JUST_NOW: Duration = Duration::from_secs(3);

@@ -178,6 +178,31 @@ fn a_stop_without_heirs_is_over_at_once_and_with_a_silent_one_after_half_a_secon
 }
 
 #[test]
+fn a_heir_of_metallbs_that_keeps_silent_is_given_less_time() {
+    let answered = |network: &Network| network.owners().values().filter(|owners| owners.contains(&0)).count();
+    let mut network = Network::new(1, 2, 12);
+    network.start(0);
+    network.run(seconds(15));
+    assert_eq!(answered(&network), 12);
+    // It never announces, as if it had just before.
+    network.start_plain(1, 0);
+    assert!(network.run_until(seconds(5), |network| {
+        network.told.get(&0).is_some_and(|told| told.members.any_metallb())
+    }));
+    network.run(millis(55));
+    let kept = answered(&network);
+    assert!((1..12).contains(&kept), "{kept}");
+    network.run(seconds(2));
+    assert_eq!(answered(&network), kept, "nothing more was to be given up");
+
+    network.input(0, Input::Stop);
+    network.run(millis(90));
+    assert_eq!(answered(&network), kept, "it has to hear of that first");
+    network.run(millis(20));
+    assert_eq!(answered(&network), 0);
+}
+
+#[test]
 fn addresses_that_a_plan_moves_are_handed_over_and_those_it_drops_are_dropped() {
     let mut network = Network::settled(5, 3, 8);
     let before = network.owners();
