@@ -191,8 +191,8 @@ pub fn stay_small(readiness: Readiness) {
         readiness.ready().await;
         tokio::time::sleep(SETTLE).await;
         loop {
-            if let Err(error) = ferrolb_linux::memory::release_code() {
-                tracing::debug!(op = "settled", %error, "pages of code stay mapped");
+            if let Err(error) = ferrolb_linux::memory::release_program() {
+                tracing::debug!(op = "settled", %error, "pages of the program stay mapped");
             }
             tokio::time::sleep(AGAIN).await;
         }

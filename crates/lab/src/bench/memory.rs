@@ -38,7 +38,7 @@ pub struct Memory {
 const fn aim(daemon: Daemon) -> f64 {
     match daemon {
         Daemon::Controller => 16.0,
-        Daemon::Speaker => 12.0,
+        Daemon::Speaker => 10.0,
     }
 }
 
