@@ -44,6 +44,7 @@ struct Shared {
     events: mpsc::Sender<Input<'static>>,
     waker: Waker,
     held: Arc<AtomicUsize>,
+    lingering: Arc<AtomicUsize>,
     random: Arc<File>,
 }
 
@@ -80,6 +81,7 @@ impl Streams {
             events: events_in,
             waker,
             held: Arc::default(),
+            lingering: Arc::default(),
             random: Arc::new(File::open("/dev/urandom")?),
         };
         let thread = std::thread::Builder::new()
@@ -134,6 +136,8 @@ async fn run(listener: TcpListener, mut orders: mpsc::Receiver<Output>, shared: 
             stream = listener.accept(), if open.len() < MAX_OPEN => match stream {
                 Ok((stream, source)) => {
                     accepted += 1;
+                    // A socket for both families has IPv4 addresses in IPv6's clothes.
+                    let source = SocketAddr::new(source.ip().to_canonical(), source.port());
                     let (answer, answered) = oneshot::channel();
                     let task = tasks.spawn(serve(stream, accepted, source, answered, shared.clone()));
                     open.insert(StreamId::Accepted(accepted), Open { task, answer: Some(answer) });
@@ -184,7 +188,9 @@ async fn serve(
     let Ok(Ok(message)) = timeout(shared.patience, answer).await else { return id };
     let written = shared.write(&mut stream, &message, false).await;
     shared.say(Input::Closed(id)).await;
-    if written.is_ok() {
+    if written.is_ok()
+        && let Some(_place) = Place::take(&shared.lingering)
+    {
         // Closing with something unread would reset the stream under the answer, so the other side closes first.
         let mut rest = [0; 256];
         let _ =
@@ -275,15 +281,33 @@ struct Held<'a> {
 }
 
 impl Held<'_> {
+    /// Whether there is room for more. A list of members of the usual size always has some, whatever others hold.
     fn take(&mut self, bytes: usize) -> bool {
         self.own += bytes;
-        self.all.fetch_add(bytes, Ordering::Relaxed) + bytes <= MAX_HELD
+        let all = self.all.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        all <= MAX_HELD || self.own <= SMALL
     }
 }
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
         self.all.fetch_sub(self.own, Ordering::Relaxed);
+    }
+}
+
+/// A place among the streams that linger; there are only so many, so that lingering keeps nobody out.
+struct Place<'a>(&'a AtomicUsize);
+
+impl<'a> Place<'a> {
+    fn take(lingering: &'a AtomicUsize) -> Option<Self> {
+        let place = Self(lingering);
+        (lingering.fetch_add(1, Ordering::Relaxed) < MAX_LINGERING).then_some(place)
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -301,11 +325,17 @@ fn failed(error: &io::Error) -> StreamFailure {
     }
 }
 
-/// Streams that may be open at the same time. The engine itself opens and keeps fewer.
-const MAX_OPEN: usize = 320;
+/// Streams that may be open at the same time. The engine itself opens and keeps fewer, even with those that linger.
+const MAX_OPEN: usize = 384;
+
+/// Streams that may linger at the same time.
+const MAX_LINGERING: usize = 64;
 
 /// Bytes that streams may hold together of messages that are not whole yet.
 const MAX_HELD: usize = 32 << 20;
+
+/// Bytes that each may hold whatever the others do: the list of a cluster of hundreds.
+const SMALL: usize = 64 << 10;
 
 /// Bytes that are read at a time.
 const BUFFER: usize = 16 << 10;
@@ -319,3 +349,50 @@ const LINGER: Duration = Duration::from_secs(2);
 
 /// The pause after a stream could not be accepted.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_holds_a_lot_leaves_room_for_those_that_hold_little() {
+        let all = AtomicUsize::new(0);
+        let mut hoarder = Held { all: &all, own: 0 };
+        assert!(hoarder.take(MAX_HELD));
+        assert!(!hoarder.take(1));
+        let mut small = Held { all: &all, own: 0 };
+        assert!(small.take(BUFFER) && small.take(SMALL - BUFFER));
+        assert!(!small.take(1));
+        drop((hoarder, small));
+        assert_eq!(all.into_inner(), 0);
+    }
+
+    #[test]
+    fn only_so_many_linger() {
+        let lingering = AtomicUsize::new(0);
+        let places: Vec<_> = (0..MAX_LINGERING).map(|_| Place::take(&lingering).unwrap()).collect();
+        for _ in 0..3 {
+            assert!(Place::take(&lingering).is_none());
+        }
+        drop(places);
+        assert!(Place::take(&lingering).is_some());
+        assert_eq!(lingering.into_inner(), 0);
+    }
+
+    #[test]
+    fn a_stream_over_ipv4_comes_from_an_ipv4_address_on_a_socket_for_both_too() {
+        // A host without IPv6 has no such socket.
+        let Ok(listener) = std::net::TcpListener::bind("[::]:0") else { return };
+        let port = listener.local_addr().unwrap().port();
+        let poller = ferrolb_linux::Poller::new().unwrap();
+        let patience = Duration::from_secs(10);
+        let mut streams = Streams::start(listener, Codec::new(None), patience, poller.waker()).unwrap();
+        let stream = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+        let happened = streams.events.blocking_recv();
+        let expected = stream.local_addr().unwrap();
+        assert!(
+            matches!(happened, Some(Input::Accepted { source, .. }) if source == expected),
+            "{happened:?}, not from {expected}"
+        );
+    }
+}
