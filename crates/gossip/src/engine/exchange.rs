@@ -18,7 +18,7 @@ const MAX_ACCEPTED: usize = 128;
 /// Exchanges that are under way at the same time; more wait.
 const MAX_DIALLED: usize = 128;
 /// How long a stream may take to be opened while others wait for their turn.
-const PATIENCE: Duration = Duration::from_millis(500);
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A stream that is open, or being opened.
 #[derive(Debug)]

@@ -167,7 +167,12 @@ impl Engine {
         member.changed = now;
         let member = member.clone();
         let change = if by_itself { Change::Left } else { Change::Died { accuser: word.from.clone() } };
-        if !by_itself && let Some(address) = member.socket() {
+        // A host that was renamed has another member by now.
+        let lost = member.socket().filter(|address| {
+            !by_itself
+                && !self.members.iter().any(|other| other.is_usable() && other.socket() == Some(*address))
+        });
+        if let Some(address) = lost {
             self.reunion.lost(address);
         }
         self.outputs.push_back(Output::Member { change, member });

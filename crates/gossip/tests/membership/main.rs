@@ -672,6 +672,30 @@ fn an_exchange_that_has_begun_is_not_begun_again_because_its_partner_is_heard() 
 }
 
 #[test]
+fn a_host_with_a_new_name_is_not_missed_when_the_old_one_dies() {
+    let mut network = Network::settled(20, 3, ours);
+    let candidates = [address(0), address(1), address(2)];
+    (0..3).for_each(|node| network.input(node, Input::Candidates(&candidates)));
+    network.run(seconds(5));
+    // The node is renamed: the same address, another name.
+    network.kill(2);
+    network.start(7, Settings { address: address(2), ..ours(7) });
+    network.input(7, Input::Candidates(&candidates));
+    network.run(seconds(60));
+    assert!(
+        (0..2).all(|node| network.seen_by(node) == [name(0), name(1), name(7)].into()),
+        "{:?}",
+        network.seen_by(0)
+    );
+    network.told.clear();
+    network.run(seconds(120));
+    let exchanges = network.told.iter().filter(|(_, _, told)| matches!(told, Told::Exchanged(..))).count();
+    // Each of three has one every thirty seconds and a bit.
+    assert!(exchanges <= 15, "{exchanges}");
+    assert!(!network.told.iter().any(|(_, _, told)| matches!(told, Told::Heard(_))));
+}
+
+#[test]
 fn a_failure_looks_on_the_wire_as_memberlists_does() {
     // Every shape of packet that was captured when a member of four fell silent comes up here too.
     let file: serde_json::Value = serde_json::from_str(include_str!("../data/live_failure.json")).unwrap();
