@@ -69,6 +69,11 @@ pub enum Input<'a> {
         /// Where.
         interfaces: &'a Interfaces,
     },
+    /// Others may look for the address elsewhere by now: every interface that answers for it announces it anew.
+    Again {
+        /// The address.
+        address: IpAddr,
+    },
     /// The node no longer answers for the address.
     Withdraw {
         /// The address.
@@ -216,6 +221,10 @@ impl Engine {
         match input {
             Input::Interfaces(interfaces) => self.set_interfaces(now, interfaces),
             Input::Announce { address, interfaces } => self.announce(now, address, interfaces),
+            Input::Again { address } => {
+                let places: Vec<IfIndex> = self.answering(address).map(|interface| interface.index).collect();
+                places.into_iter().for_each(|index| self.bursts.start(now, (address, index)));
+            }
             Input::Withdraw { address } => self.withdraw(now, address),
             Input::Frame { interface, vlan, bytes } => match self.answer(interface, vlan, bytes) {
                 Ok(Answer { address, frame }) => {

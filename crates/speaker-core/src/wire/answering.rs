@@ -79,6 +79,9 @@ impl Wire {
             self.give_up(now, ip);
         } else if self.owned.contains(&ip) {
             self.claims.insert(ip, now);
+            if self.returned.remove(&ip).is_some_and(|back| now.since(back) < JUST_NOW) {
+                self.announce_again(now, ip);
+            }
         }
     }
 
@@ -87,6 +90,12 @@ impl Wire {
         let over: Vec<IpAddr> =
             self.handing.iter().filter(|(_, until)| **until <= now).map(|(ip, _)| *ip).collect();
         over.into_iter().for_each(|ip| self.give_up(now, ip));
+    }
+
+    /// Those who follow another's announcement are to learn who has the address.
+    fn announce_again(&mut self, now: Time, ip: IpAddr) {
+        self.claims.remove(&ip);
+        self.engine.handle(now, ferrolb_l2::Input::Again { address: ip });
     }
 
     /// Decides about an address whose plan is the same.
@@ -102,6 +111,8 @@ impl Wire {
         };
         if !settled {
             self.decide(now, ip, manner);
+        } else if answers && leads && manner == Manner::AtOnce && self.claims.contains_key(&ip) {
+            self.announce_again(now, ip);
         }
     }
 
@@ -117,7 +128,9 @@ impl Wire {
             Some(address) => {
                 let interfaces = &address.interfaces;
                 self.engine.handle(now, ferrolb_l2::Input::Announce { address: ip, interfaces });
-                self.handing.remove(&ip);
+                if self.handing.remove(&ip).is_some() {
+                    self.returned.insert(ip, now);
+                }
                 self.owned.insert(ip);
                 self.report.addresses.insert(ip);
             }
@@ -143,6 +156,7 @@ impl Wire {
     fn give_up(&mut self, now: Time, ip: IpAddr) {
         self.handing.remove(&ip);
         self.claims.remove(&ip);
+        self.returned.remove(&ip);
         if self.owned.remove(&ip) {
             self.engine.handle(now, ferrolb_l2::Input::Withdraw { address: ip });
             self.report.addresses.insert(ip);

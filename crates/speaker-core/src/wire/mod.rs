@@ -50,6 +50,8 @@ pub struct Wire {
     handing: BTreeMap<IpAddr, Time>,
     /// Addresses of `owned` that somebody else has announced, and when.
     claims: BTreeMap<IpAddr, Time>,
+    /// Addresses that were being handed over when this node came to lead them again, and when that was.
+    returned: BTreeMap<IpAddr, Time>,
     /// Until when stopping may take.
     stopping: Option<Time>,
     stopped: bool,
@@ -147,6 +149,7 @@ impl Wire {
             owned: BTreeSet::new(),
             handing: BTreeMap::new(),
             claims: BTreeMap::new(),
+            returned: BTreeMap::new(),
             stopping: None,
             stopped: false,
             last: Time::ZERO,

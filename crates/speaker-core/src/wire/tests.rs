@@ -142,7 +142,11 @@ fn nothing_happens_until_plan_and_interfaces_are_known() {
 
 /// The rival's announcement of .200.
 fn claim() -> [u8; 60] {
-    let (mac, ip) = (Mac([2, 0, 0, 0, 0, 9]), [192, 168, 10, 200].into());
+    claim_of(200)
+}
+
+fn claim_of(last: u8) -> [u8; 60] {
+    let (mac, ip) = (Mac([2, 0, 0, 0, 0, 9]), [192, 168, 10, last].into());
     let packet = Packet {
         operation: Operation::Request,
         sender_mac: mac,
@@ -217,6 +221,61 @@ fn an_address_that_comes_back_while_it_is_handed_over_was_never_away() {
     wire.set_members(back, alone(), Manner::HandOver);
     assert_eq!(drain(&mut wire, Time::millis(70_000)), (vec![], vec![]));
     assert_eq!(wire.owned().collect::<Vec<_>>(), [ip(200)]);
+}
+
+/// The other had taken over by then, and waits for this one to announce the address; neighbours look for it there.
+#[test]
+fn an_address_that_comes_back_after_another_announced_it_is_announced_again() {
+    let mut wire = running(plan_for(&[200], Interfaces::All));
+    while let Some(time) = wire.next_deadline() {
+        drain(&mut wire, time);
+    }
+    let at = |millis: u64| Time::millis(60_000 + millis);
+    wire.set_members(at(0), both(), Manner::HandOver);
+    wire.set_members(at(3), alone(), Manner::HandOver);
+    assert_eq!(drain(&mut wire, at(5)), (vec![], vec![]));
+    let mut sent_after = |now: Time| {
+        hear(&mut wire, now, &claim());
+        // What is heard is noticed by polling.
+        [drain(&mut wire, now).0, drain(&mut wire, now).0].concat()
+    };
+    assert_eq!(sent_after(at(6)), [ip(200), ip(200)]);
+    // Once: two that disagree do not shout each other down.
+    assert_eq!(sent_after(at(7)), Vec::<IpAddr>::new());
+    assert_eq!(wire.owned().collect::<Vec<_>>(), [ip(200)]);
+}
+
+/// Each of two that were apart has led it; neighbours follow whoever announced it last.
+#[test]
+fn who_goes_on_leading_what_another_announced_says_so_when_they_are_one_again() {
+    let plan = plan_for(&(100..200).collect::<Vec<u8>>(), Interfaces::All);
+    let leads =
+        |last: &u8| ferrolb_announce::owner(&plan.addresses[&ip(*last)], &both()) == Some(&NODE.into());
+    let (mine, other) = ((100..200).find(leads).unwrap(), (100..200).rfind(leads).unwrap());
+    assert!(mine != other);
+    let mut wire = running(plan_for(&[mine, other], Interfaces::All));
+    while let Some(time) = wire.next_deadline() {
+        drain(&mut wire, time);
+    }
+    hear(&mut wire, Time::millis(60_000), &claim_of(mine));
+    assert_eq!(
+        drain(&mut wire, Time::millis(60_000)).0,
+        Vec::<IpAddr>::new(),
+        "they do not know of each other"
+    );
+    wire.set_members(Time::millis(200_000), both(), Manner::AtOnce);
+    assert_eq!(drain(&mut wire, Time::millis(200_000)).0, [ip(mine), ip(mine)]);
+    while let Some(time) = wire.next_deadline() {
+        drain(&mut wire, time);
+    }
+    for (millis, members) in [(300_000, alone()), (400_000, both())] {
+        wire.set_members(Time::millis(millis), members, Manner::AtOnce);
+        assert_eq!(
+            drain(&mut wire, Time::millis(millis)).0,
+            Vec::<IpAddr>::new(),
+            "nobody announced it since"
+        );
+    }
 }
 
 #[test]
