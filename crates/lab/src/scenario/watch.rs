@@ -255,13 +255,6 @@ impl Timeline {
         self.spans(from, to, BTreeSet::is_empty)
     }
 
-    /// Who answered the last complete round before a moment.
-    pub(crate) fn owners(&self, address: Ipv4Addr, at: Duration) -> BTreeSet<Mac> {
-        let answers = self.answers.get(&address);
-        let rounds = self.rounds.iter().zip(answers.into_iter().flatten());
-        rounds.take_while(|(round, _)| **round < at).last().map(|(_, by)| by.clone()).unwrap_or_default()
-    }
-
     /// Gratuitous frames between two moments: by whom, for what.
     pub(crate) fn gratuitous(&self, from: Duration, to: Duration) -> Vec<(Mac, Ipv4Addr)> {
         let within = self.gratuitous.iter().filter(|(at, ..)| (from..to).contains(at));
@@ -336,7 +329,7 @@ mod tests {
         assert_eq!(contested[0].from, ROUND);
         assert_eq!(seen.dark(Duration::ZERO, end).len(), 1);
         assert_eq!(seen.dark(ROUND * 5, end), []);
-        assert_eq!(seen.owners(A, ROUND * 4), BTreeSet::from([mac(2)]));
+        assert_eq!(seen.moves(Duration::ZERO, end), 1);
         assert_eq!(longest(&contested), "40 ms (1 addresses)");
         assert_eq!(longest(&[]), "none");
     }

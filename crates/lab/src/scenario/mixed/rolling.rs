@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The end: the whole DaemonSet is rolled from one kind to the other and back, while a client goes on connecting.
 
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -36,22 +37,16 @@ pub(super) async fn chapter(stage: &mut Stage<'_>, watch: &Watch, situation: &mu
 }
 
 async fn roll(stage: &mut Stage<'_>, watch: &Watch, situation: &mut Situation, kind: Kind) -> Seen {
-    let mut addresses: Vec<_> = addresses().into_iter().map(|(address, _)| address).collect();
-    // One of each node's.
-    let mut led = Vec::new();
-    for node in Host::NODES {
-        addresses.retain(|address| {
-            let own = !led.iter().any(|(owner, _)| *owner == node)
-                && watch.look(|seen| seen.owners(*address, watch.now())).contains(&node.mac());
-            if own {
-                led.push((node, *address));
-            }
-            !own
-        });
-    }
+    // One address of each node's.
+    let led = Host::NODES.map(|node| {
+        let of = |(address, reach): &(Ipv4Addr, _)| situation.owner(*address, *reach) == Some(node);
+        addresses().into_iter().find(of).map(|(address, _)| address)
+    });
+    let led: Vec<Ipv4Addr> = led.into_iter().flatten().collect();
+    ensure!(led.len() == Host::NODES.len(), "not every node leads an address");
     let traffic = led
         .iter()
-        .map(|(_, address)| Requests::until_told(stage.namespace(Host::Client), (*address, 80), BETWEEN))
+        .map(|address| Requests::until_told(stage.namespace(Host::Client), (*address, 80), BETWEEN))
         .collect::<Result<Vec<_>>>()?;
     let patch = json!([
         {"op": "add", "path": "/spec/updateStrategy", "value": {"type": "RollingUpdate"}},
@@ -81,7 +76,6 @@ async fn roll(stage: &mut Stage<'_>, watch: &Watch, situation: &mut Situation, k
         longest(tally.ours.iter().chain(&tally.between).chain(&tally.theirs)),
         longest(tally.dark.iter().chain(&tally.dark_theirs)),
     ));
-    ensure!(led.len() == Host::NODES.len(), "not every node led an address");
     ensure!(failures.is_empty(), "{} of {count} connections failed: {failures:?}", failures.len());
     Ok("every connection succeeded".to_owned())
 }
