@@ -14,8 +14,7 @@ use crate::host::Host;
 /// What two owners, or darkness, may last when everybody has seen the same.
 pub(in crate::scenario) const BOUND: Duration = Duration::from_millis(50);
 
-/// How long a speaker that leaves goes on answering for an heir that announces nothing: one of MetalLB's that has announced
-/// the address within the last five seconds waits for its next round.
+/// How long a speaker that leaves may go on answering for an heir that announces nothing.
 pub(in crate::scenario) const LEAVING: Duration = Duration::from_millis(500);
 
 /// Where the story fails: the machine may be busy.
