@@ -11,6 +11,7 @@
 //!                     clock             time that suspensions are part of
 //!   packet ── poll ── monitor           the speaker: frames in and out, waiting, interfaces that change
 //!      │      groups                    IPv6 multicast groups, so that switches pass on who asks
+//!      │      sched                     how soon a thread that is woken gets a processor
 //!      └──── probe                      who answers by ARP, and how fast
 //! ```
 #![allow(unsafe_code)] // Each block says why it is sound.
@@ -30,6 +31,7 @@ pub mod packet;
 pub mod poll;
 pub mod probe;
 pub mod process;
+pub mod sched;
 pub mod sysctl;
 
 pub use error::{Error, Result};

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ferrolb_announce::NodePlan;
 use ferrolb_l2::wire::{Frame, ndp};
-use ferrolb_linux::{Error, LinkMonitor, Neighbourhoods, Netlink, PacketSocket, Poller, Waker};
+use ferrolb_linux::{Error, LinkMonitor, Neighbourhoods, Netlink, PacketSocket, Poller, Waker, sched};
 use ferrolb_net_types::{NodeName, Time};
 use ferrolb_speaker_core::wire::{Input, Output, Peer, Purpose, Report, Wire};
 use tokio::sync::mpsc;
@@ -104,6 +104,9 @@ impl Thread {
 
     /// Runs until told to stop.
     pub(super) fn run(mut self) {
+        if let Err(error) = sched::take_short_turns() {
+            tracing::debug!(op = "wire", %error, "requests may wait for other work of this node");
+        }
         while !self.stopped && !self.wishes.stop.load(Ordering::Acquire) {
             if let Err(error) = self.turn() {
                 // Nothing that a turn asks of the kernel can fail for long without the process being unusable.

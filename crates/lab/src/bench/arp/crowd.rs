@@ -39,6 +39,9 @@ const CONNECTIONS: usize = 4;
 /// After this time a Service is not announced any more.
 const LIMIT: Duration = Duration::from_secs(180);
 
+/// How long a gain is announced, and a little more.
+const ANNOUNCING: Duration = Duration::from_secs(6);
+
 /// How long one request waits for its answer while Services are still on their way.
 const PATIENCE: Duration = Duration::from_millis(20);
 
@@ -61,9 +64,19 @@ impl<'a> Crowd<'a> {
         self.count
     }
 
+    /// [`Self::grow`], and waits until nothing is announced any more.
+    pub(super) async fn grow_and_rest(&mut self, count: usize) -> Result<()> {
+        self.grow(count).await?;
+        self.bench.progress().during("until everything was announced", tokio::time::sleep(ANNOUNCING)).await;
+        Ok(())
+    }
+
     /// Makes it so many Services, and waits until a node answers for every address.
     pub(super) async fn grow(&mut self, count: usize) -> Result<()> {
         let new = self.count..count.max(self.count);
+        if new.is_empty() {
+            return Ok(());
+        }
         self.bench.progress().step(&format!("{} Services more, {count} in all", new.len()));
         self.crew.send(new.clone().map(slice).collect::<Result<_>>()?).await?;
         self.crew.send(new.clone().map(service).collect::<Result<_>>()?).await?;

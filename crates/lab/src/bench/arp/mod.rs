@@ -15,6 +15,7 @@ mod flood;
 mod latency;
 
 use std::net::Ipv4Addr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -35,6 +36,9 @@ const KERNELS: Ipv4Addr = Ipv4Addr::new(192, 168, 10, 60);
 
 /// Percent of a core that foreign requests should not exceed.
 const AIM_PERCENT: f64 = 4.0;
+
+/// One pace after the other.
+const PACES: [Pace; 2] = [Pace::Busy, Pace::Idle];
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug)]
@@ -57,13 +61,17 @@ impl Plan {
 }
 
 pub(super) async fn measure(bench: &Bench, plan: Plan) -> Result<ArpFigures> {
+    // One for all rounds: the kernel begins to take the times of frames some while after it is asked to.
+    let client = Host::Client;
+    let prober = bench.namespace(client).run(|| Prober::open(client.interface(), client.address()))??;
+    let prober = Arc::new(Mutex::new(prober));
     let mut crowd = Crowd::new(bench).await?;
     let (mut rounds, mut floods) = (Vec::new(), Vec::new());
 
-    crowd.grow(1).await?;
-    rounds.extend(round(bench, &crowd, plan).await?);
-    crowd.grow(plan.some).await?;
-    rounds.extend(round(bench, &crowd, plan).await?);
+    crowd.grow_and_rest(1).await?;
+    rounds.extend(round(bench, &prober, &crowd, plan).await?);
+    crowd.grow_and_rest(plan.some).await?;
+    rounds.extend(round(bench, &prober, &crowd, plan).await?);
 
     bench.progress().step("others ask for other addresses");
     let running = Running::start(bench, &crowd, Kind::Requests).await?;
@@ -74,7 +82,8 @@ pub(super) async fn measure(bench: &Bench, plan: Plan) -> Result<ArpFigures> {
     crowd.grow(plan.many).await?;
     let what = format!(" while {} Services are announced", plan.many - plan.some);
     floods.push(running.end(&what, crowd.count(), None).await?);
-    rounds.extend(round(bench, &crowd, plan).await?);
+    crowd.grow_and_rest(plan.many).await?;
+    rounds.extend(round(bench, &prober, &crowd, plan).await?);
 
     bench.progress().step("garbage comes to the port of the member list");
     let what = if flood::is_open(bench).await? { "" } else { " to a closed port" };
@@ -86,33 +95,45 @@ pub(super) async fn measure(bench: &Bench, plan: Plan) -> Result<ArpFigures> {
 }
 
 /// Asks for the first Service's address and for one of its node's kernel.
-async fn round(bench: &Bench, crowd: &Crowd<'_>, plan: Plan) -> Result<Vec<Round>> {
-    let client = Host::Client;
-    let mut asking = bench.namespace(client).run(|| Prober::open(client.interface(), client.address()))??;
+async fn round(
+    bench: &Bench,
+    prober: &Arc<Mutex<Prober>>,
+    crowd: &Crowd<'_>,
+    plan: Plan,
+) -> Result<Vec<Round>> {
     let address = crowd::address(0);
-    let answer = asking.ask(address, latency::LIMIT)?;
+    let answer = lock(prober).ask(address, latency::LIMIT)?;
     let mac = answer.with_context(|| format!("nobody answers for {address}"))?.mac;
     let node = Host::NODES.into_iter().find(|node| node.mac() == mac);
     let node = node.with_context(|| format!("{mac} is no node's"))?;
     let mut netlink = Netlink::open_in(bench.namespace(node))?;
     netlink.add_address("lo", KERNELS.into(), 32)?;
-    let answer =
-        asking.ask(KERNELS, latency::LIMIT)?.with_context(|| format!("nobody answers for {KERNELS}"))?;
+    let answer = lock(prober)
+        .ask(KERNELS, latency::LIMIT)?
+        .with_context(|| format!("nobody answers for {KERNELS}"))?;
     ensure!(answer.mac == mac, "{KERNELS} is answered by {}, not by {node}", answer.mac);
 
     let (announced, requests) = (crowd.count(), plan.requests);
     bench
         .progress()
         .step(&format!("asking {requests} times for {address} and for {KERNELS}, both on {node}"));
-    let compare = move || -> Result<Vec<Round>> {
-        let one_pace = |pace| {
-            let [ours, kernel] = latency::compare(&mut asking, [address, KERNELS], pace, requests)?;
-            let ratio = ours.median / kernel.median.max(f64::EPSILON);
-            Ok(Round { announced, pace, node, kernel, ours, ratio })
-        };
-        [Pace::Busy, Pace::Idle].into_iter().map(one_pace).collect()
+    let held = Arc::clone(prober);
+    let compare = move || {
+        let mut prober = lock(&held);
+        PACES.map(|pace| latency::compare(&mut prober, [address, KERNELS], pace, requests))
     };
-    let rounds = tokio::task::spawn_blocking(compare).await??;
+    let measured = tokio::task::spawn_blocking(compare).await?;
+    let mut rounds = Vec::new();
+    for (pace, latencies) in PACES.into_iter().zip(measured) {
+        let [ours, kernel] = latencies?;
+        let ratio = ours.median / kernel.median.max(f64::EPSILON);
+        rounds.push(Round { announced, pace, node, kernel, ours, ratio });
+    }
     netlink.delete_address("lo", KERNELS.into(), 32)?;
     Ok(rounds)
+}
+
+/// What a prober is after a panic is still a prober.
+fn lock(prober: &Mutex<Prober>) -> MutexGuard<'_, Prober> {
+    prober.lock().unwrap_or_else(PoisonError::into_inner)
 }
