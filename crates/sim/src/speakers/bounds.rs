@@ -17,6 +17,10 @@ pub(super) const HEARING: Duration = Duration::from_secs(5);
 pub(super) const WATCH: Duration = millis(300);
 /// How long without the API makes a view stale.
 pub(super) const STALE: Duration = Duration::from_secs(30);
+/// How long it has to be said of a view before that counts.
+pub(super) const STALE_COUNTS: Duration = Duration::from_secs(5);
+/// How long a speaker waits at most before it says of itself what has changed.
+pub(super) const BADGE: Duration = Duration::from_secs(1);
 
 /// Bounds of a cluster.
 #[derive(Clone, Copy, Debug)]

@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ferrolb_announce::{AddressPlan, Members, Standing, metallb_owners, owner};
@@ -101,11 +102,17 @@ impl World {
         } else if let Some(since) = self.judge.twice_since.remove(&address).filter(|_| whole) {
             self.tally.twice(cause, now - since);
         }
-        if none {
+        if none && self.anybody_could(address) {
             self.judge.nobody_since.entry(address).or_insert(now);
         } else if let Some(since) = self.judge.nobody_since.remove(&address).filter(|_| whole) {
             self.tally.nobody(cause, now - since);
         }
+    }
+
+    fn anybody_could(&self, address: IpAddr) -> bool {
+        let members = self.members(self.links.side[0]).into_iter();
+        let members = members.map(|(number, standing)| (self.nodes[number].name.clone(), standing)).collect();
+        self.truth.plan.addresses.get(&address).is_some_and(|plan| !self.should(plan, &members).is_empty())
     }
 
     fn owners(&self, address: IpAddr) -> BTreeSet<usize> {
@@ -130,13 +137,13 @@ impl World {
         for at in std::mem::take(&mut self.judge.looks) {
             self.agenda.add(at.max(self.now), Event::Judge);
         }
-        if !self.links.is_sound() {
+        if !self.links.is_sound() || !self.all_informed() {
             return;
         }
         if self.now >= self.judge.lenient_until {
             self.judge_single();
         }
-        if self.now > self.judge.right_by {
+        if self.now >= self.judge.right_by {
             self.judge_right();
         }
     }
@@ -161,7 +168,7 @@ impl World {
         }
     }
 
-    fn judge_right(&mut self) {
+    pub(super) fn judge_right(&mut self) {
         self.tally.count(Mark::RightOwner);
         if let Some((address, should, does)) = self.wrong() {
             self.fail(Mark::RightOwner, || {
@@ -170,9 +177,14 @@ impl World {
         }
     }
 
+    /// Whether everybody has seen the same state of the API. Who has not may be right by what it knows.
+    pub(super) fn all_informed(&self) -> bool {
+        self.nodes.iter().all(|node| node.process.is_none() || Arc::ptr_eq(&node.facts, &self.truth))
+    }
+
     /// Whether all is as it should be, and everybody knows: the next thing may happen.
     pub(super) fn is_well(&mut self) -> bool {
-        self.links.is_sound() && self.wrong().is_none() && self.sees_all()
+        self.links.is_sound() && self.all_informed() && self.wrong().is_none() && self.sees_all()
     }
 
     /// Whether every speaker sees exactly those that it should.
@@ -190,7 +202,9 @@ impl World {
         self.nodes
             .iter()
             .enumerate()
-            .filter(|(number, node)| node.process.is_some() && !node.asleep && !self.withdrawn(*number))
+            .filter(|(number, node)| {
+                node.process.is_some() && (node.metallb || node.listed) && !node.asleep && !self.withdrawn(*number)
+            })
             .all(|(number, node)| sides.get(&self.links.side[number]) == Some(&sees(node)))
     }
 
@@ -232,7 +246,9 @@ impl World {
         (0..self.nodes.len())
             .filter(|number| {
                 let node = &self.nodes[*number];
-                self.links.side[*number] == side && node.process.is_some() && !node.asleep && !self.withdrawn(*number)
+                // Who does not know who else should be there waits.
+                let member = node.process.is_some() && (node.metallb || node.listed);
+                self.links.side[*number] == side && member && !node.asleep && !self.withdrawn(*number)
             })
             .map(|number| {
                 let node = &self.nodes[number];

@@ -8,7 +8,7 @@ use ferrolb_gossip::wire::StreamMessage;
 use ferrolb_gossip::{Input, Output, StreamFailure, StreamId};
 use ferrolb_l2::wire::Bytes;
 
-use super::bounds::{HANDOVER, OVERLAP};
+use super::bounds::{BADGE, HANDOVER, OVERLAP, STALE_COUNTS};
 use super::links::Kind;
 use super::process::Out;
 use super::tally::{Cause, Mark};
@@ -19,6 +19,10 @@ pub(super) enum Event {
         from: usize,
         to: usize,
         bytes: Vec<u8>,
+    },
+    /// A stream is opened, for the first time or again: its opener tries until it is answered.
+    Dial {
+        dial: Dial,
     },
     /// A stream arrives with its message.
     Open {
@@ -77,6 +81,23 @@ pub(super) enum Event {
     Judge,
 }
 
+/// A stream that is being opened.
+pub(super) struct Dial {
+    by: usize,
+    epoch: u32,
+    stream: StreamId,
+    to: usize,
+    message: StreamMessage,
+    /// How long the next attempt is waited for.
+    patience: Duration,
+}
+
+/// How long the first attempt to open a stream is waited for; each further one twice as long (RFC 6298, 5.7 with the
+/// first value of RFC 6298, 2.1).
+const FIRST_ATTEMPT: Duration = Duration::from_secs(1);
+/// After how long nobody waits for the stream any more.
+const LAST_ATTEMPT: Duration = Duration::from_secs(8);
+
 /// What a socket's buffer holds, in datagrams.
 const BUFFER: usize = 256;
 /// How often the list of Pods is read when nothing happens.
@@ -86,6 +107,7 @@ impl World {
     pub(super) fn happen(&mut self, event: Event) {
         match event {
             Event::Judge => self.judge_now(),
+            Event::Dial { dial } => self.dial(dial),
             Event::NotReady { node, epoch } => {
                 let node = &mut self.nodes[node];
                 if node.epoch == epoch && node.process.is_none() {
@@ -150,18 +172,25 @@ impl World {
             Event::ApiLost { changes, .. } if changes == node.api_changes => {
                 node.stale = true;
                 process.set_api(now, false);
-                self.judge.disturb(now, Cause::Api, OVERLAP, HANDOVER + OVERLAP + self.bounds.spread());
+                self.views_differ(STALE_COUNTS);
             }
             Event::ApiBack { changes, .. } if changes == node.api_changes => {
                 if node.stale {
                     node.stale = false;
                     process.set_api(now, true);
-                    self.judge.disturb(now, Cause::Api, OVERLAP, HANDOVER + OVERLAP + self.bounds.spread());
+                    self.views_differ(Duration::ZERO);
                 }
             }
             _ => return,
         }
         self.drain(to);
+    }
+
+    /// Speakers hear one after the other that some have lost the API or have it again, which counts after this time.
+    /// Until all know, two may believe to lead; neither announces again what it believes to have had all along.
+    fn views_differ(&mut self, counts_after: Duration) {
+        let moved = counts_after + BADGE + self.bounds.spread() + HANDOVER + OVERLAP;
+        self.judge.disturb(self.now, Cause::Api, moved, moved);
     }
 
     /// What a node does where no speaker runs.
@@ -198,6 +227,7 @@ impl World {
     /// The list of Pods is read, and the next reading planned.
     fn listed(&mut self, to: usize, epoch: u32) {
         if self.nodes[to].api {
+            self.nodes[to].listed = true;
             let peers = self.peers(to);
             let now = self.now;
             if let Some(process) = &mut self.nodes[to].process {
@@ -261,7 +291,7 @@ impl World {
             Output::Open { stream, to, message } => {
                 if let Some(to) = self.number_at(to) {
                     let epoch = self.nodes[from].epoch;
-                    self.send(from, to, Kind::Stream, Event::Open { by: from, epoch, stream, to, message });
+                    self.dial(Dial { by: from, epoch, stream, to, message, patience: FIRST_ATTEMPT });
                 }
             }
             Output::Answer { stream, message } => {
@@ -278,6 +308,20 @@ impl World {
                 self.answer(from, number, Err(failure));
             }
             _ => {}
+        }
+    }
+
+    /// Opens a stream, or tries again later: the kernel does that by itself, whatever the process does.
+    fn dial(&mut self, dial: Dial) {
+        let Dial { by, epoch, stream, to, message, patience } = dial;
+        if self.nodes[by].epoch != epoch || self.nodes[by].process.is_none() {
+            return;
+        }
+        if self.nodes[to].up && self.links.open(by, to, Kind::Stream) && self.links.open(to, by, Kind::Stream) {
+            self.send(by, to, Kind::Stream, Event::Open { by, epoch, stream, to, message });
+        } else if patience < LAST_ATTEMPT {
+            let dial = Dial { by, epoch, stream, to, message, patience: patience * 2 };
+            self.agenda.add(self.now + patience, Event::Dial { dial });
         }
     }
 

@@ -78,6 +78,8 @@ pub(super) struct Node {
     /// Whether the speaker reaches the API.
     pub(super) api: bool,
     pub(super) api_changes: u32,
+    /// It has read who else should be there.
+    pub(super) listed: bool,
     /// It has been told that it has lost the API.
     pub(super) stale: bool,
     /// What the speaker knows of the API.
@@ -127,6 +129,7 @@ impl World {
             inbox: Vec::new(),
             api: true,
             api_changes: 0,
+            listed: false,
             stale: false,
             facts: truth.clone(),
             eligible: false,
@@ -215,6 +218,9 @@ impl World {
         while self.broken.is_none() && self.now < self.judge.right_by() && !self.is_well() {
             self.run_until(self.judge.right_by(), true);
         }
+        if self.broken.is_none() && self.links.is_sound() && self.all_informed() {
+            self.judge_right();
+        }
     }
 
     /// A speaker is started on the node: of MetalLB or of ours.
@@ -236,6 +242,7 @@ impl World {
         node.inbox.clear();
         node.eligible = false;
         node.stale = false;
+        node.listed = false;
         node.process = Some(if node.metallb {
             let settings = Settings::plain(name, node.address, codec);
             let speaker = StandIn::start(now, node.name.clone(), settings, seed, &interface, truth);
