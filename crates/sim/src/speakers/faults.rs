@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ferrolb_net_types::Time;
 
-use super::bounds::{BADGE, HANDOVER, HEARING, OVERLAP, STALE};
+use super::bounds::{BADGE, HANDOVER, HEARING, OVERLAP, STALE, STALE_COUNTS};
 use super::links::USUAL_DELAY;
 use super::tally::{Cause, Mark};
 use super::traffic::Event;
@@ -450,7 +450,7 @@ fn api_back(world: &mut World) -> bool {
     world.tally.count(Mark::ApiBack);
     (0..world.nodes.len()).for_each(|number| world.set_api(number, true));
     // They hear of it after a moment.
-    let moved = Duration::from_millis(200) + BADGE + world.bounds.spread() + HANDOVER + OVERLAP;
+    let moved = Duration::from_millis(200) + STALE_COUNTS + BADGE + world.bounds.spread() + HANDOVER + OVERLAP;
     world.judge.disturb(world.now, Cause::Api, moved, moved);
     true
 }

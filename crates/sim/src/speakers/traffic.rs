@@ -172,13 +172,13 @@ impl World {
             Event::ApiLost { changes, .. } if changes == node.api_changes => {
                 node.stale = true;
                 process.set_api(now, false);
-                self.views_differ(STALE_COUNTS);
+                self.views_differ();
             }
             Event::ApiBack { changes, .. } if changes == node.api_changes => {
                 if node.stale {
                     node.stale = false;
                     process.set_api(now, true);
-                    self.views_differ(Duration::ZERO);
+                    self.views_differ();
                 }
             }
             _ => return,
@@ -186,10 +186,10 @@ impl World {
         self.drain(to);
     }
 
-    /// Speakers hear one after the other that some have lost the API or have it again, which counts after this time.
-    /// Until all know, two may believe to lead; neither announces again what it believes to have had all along.
-    fn views_differ(&mut self, counts_after: Duration) {
-        let moved = counts_after + BADGE + self.bounds.spread() + HANDOVER + OVERLAP;
+    /// Speakers hear one after the other that some have lost the API or have it again, which counts after a
+    /// while.    /// Until all know, two may believe to lead; neither announces again what it believes to have had all along.
+    fn views_differ(&mut self) {
+        let moved = STALE_COUNTS + BADGE + self.bounds.spread() + HANDOVER + OVERLAP;
         self.judge.disturb(self.now, Cause::Api, moved, moved);
     }
 
