@@ -26,11 +26,13 @@ pub(super) const BADGE: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     nodes: usize,
+    /// Speakers of MetalLB take part, which memberlist alone brings together again.
+    mixed: bool,
 }
 
 impl Bounds {
-    pub(super) const fn new(nodes: usize) -> Self {
-        Self { nodes }
+    pub(super) const fn new(nodes: usize, mixed: bool) -> Self {
+        Self { nodes, mixed }
     }
 
     /// Until news have reached everybody by gossip: each knows after `log2` rounds of 200 ms, where each who knows
@@ -40,22 +42,38 @@ impl Bounds {
     }
 
     /// Until everybody knows that a silent member is dead: somebody probes it, in its turn among all, and is answered
-    /// neither directly nor by others; the suspicion lasts at most six times its least; the news spread. Who suspects
-    /// may take himself for slow and wait up to eight times as long.
+    /// neither directly nor by others; the suspicion runs out; the news spread. Who suspects may take himself for slow
+    /// and wait up to eight times as long.
     pub(super) fn death(self) -> Duration {
         // Each probes every other once in as many seconds as there are; that nobody's turn comes for long is unlikely.
         let turn = Duration::from_secs(2 * self.nodes.min(12) as u64);
-        let least = 4000 * (self.nodes.max(1) as f64).log10().max(1.0) as u64;
-        turn + Duration::from_secs(2 * 8) + millis(6 * least) + self.spread()
+        turn + PROBE * SLOWEST * 2 + self.suspicion() + self.spread()
     }
 
-    /// Until the sides of a partition that has ended are one again.
-    pub(super) const fn heal(self) -> Duration {
+    /// Until each side of a partition has given up the other. A node that is alone has to find it out of one after the
+    /// other, and takes himself for slow.
+    pub(super) fn parted(self) -> Duration {
+        PROBE * SLOWEST * (self.nodes as u32 + 2) + self.suspicion() + self.spread()
+    }
+
+    /// Until the sides of a partition that has ended are one again, and who was suspected is so no longer.
+    pub(super) fn heal(self) -> Duration {
         let more = if self.nodes > 10 { 200 * self.magnitude() } else { 0 };
-        millis(1000 + more)
+        if self.mixed { self.suspicion() + PROBE * SLOWEST } else { millis(1000 + more) }
+    }
+
+    /// The longest that a suspicion lasts: six times its least, which nobody shortens who does not share it.
+    fn suspicion(self) -> Duration {
+        let magnitude = (self.nodes.max(1) as f64).log10().max(1.0);
+        PROBE * 4 * 6 * (magnitude * 1000.0) as u32 / 1000
     }
 
     const fn magnitude(self) -> u64 {
         (usize::BITS - self.nodes.leading_zeros()) as u64
     }
 }
+
+/// How often each member is probed by another.
+const PROBE: Duration = Duration::from_secs(1);
+/// By how much a member prolongs a probe that takes itself for slow.
+const SLOWEST: u32 = 8;

@@ -73,6 +73,9 @@ const FEW_FAULTS: [(u64, Fault); 7] = [
     (1, Fault::Loss),
 ];
 
+/// Up to so many nodes a partition may last until each side has given up the other.
+const SMALL: usize = 10;
+
 /// Plays a sequence: a start, some faults, and peace.
 pub(super) fn play(world: &mut World) {
     start_all(world);
@@ -105,10 +108,11 @@ fn start_all(world: &mut World) {
     let count = world.nodes.len();
     let moved = HANDOVER + OVERLAP + world.bounds.spread();
     if world.is_large() {
-        for number in 0..count {
-            world.start(number);
-            world.run_for(Duration::from_millis(5));
-        }
+        // A few, then the rest at once.
+        let (first, rest) = (0..SMALL, SMALL..count);
+        first.for_each(|number| world.start(number));
+        world.run_for(HEARING);
+        rest.for_each(|number| world.start(number));
     } else {
         let within = if world.rng.chance(50) { 50 } else { 3000 };
         let mut starts: Vec<(u64, usize)> =
@@ -240,9 +244,9 @@ fn crash(world: &mut World, number: usize) -> bool {
 
 fn restart(world: &mut World, number: usize) -> bool {
     world.tell(|| format!("the speaker on node-{number} dies and is started again"));
-    world.kill(number);
     world.tally.count(Mark::Restarted);
     world.judge.disturb(world.now, Cause::Start, Duration::ZERO, HEARING);
+    world.kill(number);
     let pause = between(world, 10, 1000);
     world.run_for(pause);
     world.start(number);
@@ -312,8 +316,8 @@ fn isolate(world: &mut World, number: usize) -> bool {
 
 /// The sides stay apart for a while, or until each is well by itself.
 fn apart(world: &mut World) -> bool {
-    world.judge.disturb(world.now, Cause::Death, Duration::ZERO, world.bounds.death());
-    if world.rng.chance(50) {
+    world.judge.disturb(world.now, Cause::Part, Duration::ZERO, world.bounds.parted());
+    if world.nodes.len() <= SMALL && world.rng.chance(50) {
         settle(world);
     } else {
         let hold = between(world, 500, 20_000);
@@ -328,7 +332,10 @@ fn heal(world: &mut World) {
         world.tell(|| "the network is one again".to_owned());
         world.links.side.fill(0);
         world.tally.count(Mark::Healed);
-        world.judge.disturb(world.now, Cause::Heal, world.bounds.heal(), world.bounds.heal());
+        world.judge.over(Cause::Part);
+        let bound = world.bounds.heal() + if world.started_apart { HANDOVER } else { Duration::ZERO };
+        world.judge.disturb(world.now, Cause::Heal, bound, bound);
+        world.started_apart = false;
     }
 }
 
@@ -385,10 +392,11 @@ fn sleep(world: &mut World, number: usize, least: u64, most: u64, mark: Mark) ->
     let hold = between(world, least, most);
     world.tell(|| format!("the speaker on node-{number} stands still for {hold:?}"));
     world.tally.count(mark);
-    world.judge.disturb(world.now, Cause::Death, Duration::ZERO, world.bounds.death());
+    world.judge.disturb(world.now, Cause::Sleep, Duration::ZERO, world.bounds.death());
     world.put_to_sleep(number);
     world.run_for(hold);
     world.tell(|| format!("the speaker on node-{number} goes on"));
+    world.judge.over(Cause::Sleep);
     world.judge.disturb(world.now, Cause::Sleep, world.bounds.heal(), world.bounds.heal());
     world.wake(number);
     true

@@ -15,7 +15,6 @@ use ferrolb_net_types::Time;
 
 use super::bounds::OVERLAP;
 use super::links::{Kind, USUAL_DELAY};
-use super::process::Process;
 use super::tally::{Cause, Mark};
 use super::traffic::Event;
 use super::world::{Node, World};
@@ -24,8 +23,8 @@ use super::world::{Node, World};
 pub(super) struct Judge {
     /// Until when two may answer.
     lenient_until: Time,
-    /// From when on who answers has to be who should.
-    right_by: Time,
+    /// From when on who answers has to be who should, by what is to be over until then.
+    right_by: BTreeMap<Cause, Time>,
     cause: Option<Cause>,
     owners: BTreeMap<IpAddr, BTreeSet<usize>>,
     twice_since: BTreeMap<IpAddr, Time>,
@@ -39,13 +38,20 @@ impl Judge {
     /// right ones do.
     pub(super) fn disturb(&mut self, now: Time, cause: Cause, lenient: Duration, right: Duration) {
         self.lenient_until = self.lenient_until.max(now + lenient);
-        self.right_by = self.right_by.max(now + right);
+        let right_by = self.right_by.entry(cause).or_default();
+        *right_by = (*right_by).max(now + right);
         self.cause = Some(cause);
-        self.looks.extend([self.lenient_until, self.right_by]);
+        self.looks.extend([self.lenient_until, *right_by]);
     }
 
-    pub(super) const fn right_by(&self) -> Time {
-        self.right_by
+    /// What this has brought about is over: it is not waited for any longer.
+    pub(super) fn over(&mut self, cause: Cause) {
+        self.right_by.remove(&cause);
+    }
+
+    /// From when on who answers has to be who should.
+    pub(super) fn right_by(&self) -> Time {
+        self.right_by.values().max().copied().unwrap_or_default()
     }
 
     fn twice_bound() -> Duration {
@@ -82,27 +88,24 @@ impl World {
         for address in lost {
             self.judge.owners.entry(*address).or_default().remove(&number);
         }
-        for address in gained.iter().chain(lost) {
-            self.measure(*address);
-        }
         self.judge_now();
     }
 
     /// Notes since when an address has had two owners, or none.
     fn measure(&mut self, address: IpAddr) {
         let now = self.now;
-        let whole = self.links.is_sound() && self.links.side.iter().all(|side| *side == self.links.side[0]);
-        let (twice, none) = (self.pair(address).is_some(), self.owners(address).is_empty());
         let cause = self.judge.cause.unwrap_or(Cause::Start);
+        let whole = self.links.side.iter().all(|side| *side == self.links.side[0]);
+        let (twice, none) = (self.pair(address).is_some(), self.owners(address).is_empty());
         if twice {
             if !self.judge.twice_since.contains_key(&address) {
                 self.judge.twice_since.insert(address, now);
                 self.judge.looks.push(now + Judge::twice_bound() + Duration::from_micros(1));
             }
-        } else if let Some(since) = self.judge.twice_since.remove(&address).filter(|_| whole) {
+        } else if let Some(since) = self.judge.twice_since.remove(&address) {
             self.tally.twice(cause, now - since);
         }
-        if none && self.anybody_could(address) {
+        if whole && none && self.anybody_could(address) {
             self.judge.nobody_since.entry(address).or_insert(now);
         } else if let Some(since) = self.judge.nobody_since.remove(&address).filter(|_| whole) {
             self.tally.nobody(cause, now - since);
@@ -119,13 +122,15 @@ impl World {
         self.judge.owners.get(&address).cloned().unwrap_or_default()
     }
 
-    /// Two that reach each other, one of them ours, and both answer for the address.
+    /// Two that reach each other, one of them ours, and both answer for the address. Beside MetalLB's speakers, which
+    /// act on what they see and on nothing else, only those count that see the same members.
     fn pair(&self, address: IpAddr) -> Option<(usize, usize)> {
         let owners = self.judge.owners.get(&address)?;
         let reach = |a: usize, b: usize| {
             self.links.open(a, b, Kind::Frame)
                 && self.links.open(b, a, Kind::Frame)
                 && !(self.nodes[a].metallb && self.nodes[b].metallb)
+                && (self.shape.metallb == 0 || self.nodes[a].sees == self.nodes[b].sees)
         };
         owners.iter().enumerate().find_map(|(place, &a)| {
             owners.iter().skip(place + 1).find(|&&b| reach(a, b)).map(|&b| (a, b))
@@ -134,6 +139,15 @@ impl World {
 
     /// Looks at everything that can be judged at this moment.
     pub(super) fn judge_now(&mut self) {
+        if self.links.is_sound() && self.all_informed() {
+            for address in self.truth.clone().plan.addresses.keys() {
+                self.measure(*address);
+            }
+        } else {
+            // Who does not hear the same cannot agree.
+            self.judge.twice_since.clear();
+            self.judge.nobody_since.clear();
+        }
         for at in std::mem::take(&mut self.judge.looks) {
             self.agenda.add(at.max(self.now), Event::Judge);
         }
@@ -143,7 +157,7 @@ impl World {
         if self.now >= self.judge.lenient_until {
             self.judge_single();
         }
-        if self.now >= self.judge.right_by {
+        if self.now >= self.judge.right_by() {
             self.judge_right();
         }
     }
@@ -170,7 +184,14 @@ impl World {
 
     pub(super) fn judge_right(&mut self) {
         self.tally.count(Mark::RightOwner);
-        if let Some((address, should, does)) = self.wrong() {
+        let Some((address, should, does)) = self.wrong() else { return };
+        let ours = |numbers: &BTreeSet<usize>| -> BTreeSet<usize> {
+            numbers.iter().copied().filter(|number| !self.nodes[*number].metallb).collect()
+        };
+        // MetalLB's speakers find together again when they do: once a minute at the latest.
+        if ours(&should) == ours(&does) {
+            self.tally.count(Mark::MetallbAstray);
+        } else {
             self.fail(Mark::RightOwner, || {
                 format!("{address} should be answered for by {should:?}, and is by {does:?}")
             });
@@ -194,18 +215,13 @@ impl World {
             .into_iter()
             .map(|side| (side, self.members(side).len()))
             .collect();
-        let sees = |node: &Node| match &node.process {
-            Some(Process::Ours(_)) => node.members,
-            Some(Process::Metallb(speaker)) => speaker.members(),
-            None => 0,
-        };
         self.nodes
             .iter()
             .enumerate()
             .filter(|(number, node)| {
                 node.process.is_some() && (node.metallb || node.listed) && !node.asleep && !self.withdrawn(*number)
             })
-            .all(|(number, node)| sides.get(&self.links.side[number]) == Some(&sees(node)))
+            .all(|(number, node)| sides.get(&self.links.side[number]) == Some(&node.sees.len()))
     }
 
     fn sides(&self) -> BTreeSet<u16> {
@@ -217,6 +233,7 @@ impl World {
         let members: Vec<(u16, Members)> = self
             .sides()
             .into_iter()
+            .filter(|side| self.any_of_ours(*side))
             .map(|side| {
                 let known = self.members(side).into_iter();
                 let known = known.map(|(number, standing)| (self.nodes[number].name.clone(), standing));
@@ -232,6 +249,12 @@ impl World {
                 (should != does).then_some((*address, should, does))
             })
         })
+    }
+
+    /// Whether one of ours runs there. Those of MetalLB find together again when they do.
+    fn any_of_ours(&self, side: u16) -> bool {
+        let nodes = self.nodes.iter().zip(&self.links.side);
+        nodes.into_iter().any(|(node, there)| *there == side && !node.metallb && node.process.is_some())
     }
 
     /// Who should answer for the address among these: several only where MetalLB's rule says so.

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use ferrolb_announce::Members;
 use ferrolb_l2::wire::Bytes;
 use ferrolb_net_types::{IfIndex, Time};
 use ferrolb_speaker_core::wire::{Input, Output, Peer, Report, Wire};
@@ -22,6 +23,8 @@ pub(super) enum Out {
     Gossip(ferrolb_gossip::Output),
     Frame { address: IpAddr, frame: Bytes },
     Report(Report),
+    /// Whom MetalLB's speaker sees.
+    Members(Members),
     Ended,
 }
 

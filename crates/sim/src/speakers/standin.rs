@@ -94,9 +94,6 @@ impl StandIn {
         &self.owned
     }
 
-    pub(super) fn members(&self) -> usize {
-        self.engine.members().filter(|member| member.is_usable()).count()
-    }
 
     fn drain(&mut self, now: Time) {
         let mut news = false;
@@ -122,6 +119,7 @@ impl StandIn {
             .filter(|member| member.is_usable())
             .filter_map(|member| Some((member.name.as_str()?, Standing::Metallb)))
             .collect();
+        self.out.push_back(Out::Members(members.clone()));
         let inputs = self.facts.inputs(&self.node);
         let mut owned = BTreeSet::new();
         for service in self.facts.services.values() {
@@ -132,10 +130,11 @@ impl StandIn {
                 }));
             }
         }
-        for address in self.owned.difference(&owned) {
+        // It announces everything again whenever it looks.
+        for address in &self.owned {
             self.responder.handle(now, ferrolb_l2::Input::Withdraw { address: *address });
         }
-        for address in owned.difference(&self.owned) {
+        for address in &owned {
             let interfaces = &Interfaces::All;
             self.responder.handle(now, ferrolb_l2::Input::Announce { address: *address, interfaces });
         }

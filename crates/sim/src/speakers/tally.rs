@@ -57,6 +57,7 @@ marks! {
         MetallbLed = "a MetalLB speaker leads, ours are silent",
         OursLed = "one of ours leads, MetalLB's are silent",
         MetallbTwice = "MetalLB's speakers own an address twice by their own rule",
+        MetallbAstray = "a MetalLB speaker does not see what the others see, and answers or is silent for it",
         MetallbStarted = "a speaker of MetalLB is started",
         SwappedToOurs = "a speaker of MetalLB is replaced by one of ours",
         SwappedBack = "one of ours is replaced by a speaker of MetalLB",
@@ -78,6 +79,8 @@ pub enum Cause {
     Stop,
     /// A node or a speaker dies.
     Death,
+    /// The network falls apart.
+    Part,
     /// A partition ends.
     Heal,
     /// A speaker stood still.
@@ -97,6 +100,7 @@ impl Cause {
             Self::Start => "speakers start",
             Self::Stop => "a speaker is stopped",
             Self::Death => "a speaker dies",
+            Self::Part => "the network falls apart",
             Self::Heal => "a partition ends",
             Self::Sleep => "a speaker stood still",
             Self::Change => "nodes or Services change",

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What reaches a node, and what its speaker then does to others.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use ferrolb_announce::{Members, Standing};
 use ferrolb_gossip::wire::StreamMessage;
 use ferrolb_gossip::{Input, Output, StreamFailure, StreamId};
 use ferrolb_l2::wire::Bytes;
+use ferrolb_net_types::NodeName;
 
-use super::bounds::{BADGE, HANDOVER, OVERLAP, STALE_COUNTS};
+use super::bounds::{BADGE, HANDOVER, HEARING, OVERLAP, STALE_COUNTS};
 use super::links::Kind;
 use super::process::Out;
 use super::tally::{Cause, Mark};
@@ -79,6 +82,17 @@ pub(super) enum Event {
     },
     /// It is time to look at who answers.
     Judge,
+}
+
+/// Whom a speaker sees, in words.
+fn seen(number: usize, members: &Members) -> String {
+    let Members::Known(members) = members else { return format!("node-{number} sees everybody") };
+    let others = members.iter().map(|(node, standing)| match standing {
+        Standing::Ours => node.to_string(),
+        Standing::Stale => format!("{node} (stale)"),
+        Standing::Metallb => format!("{node} (MetalLB's)"),
+    });
+    format!("node-{number} sees {}", others.collect::<Vec<_>>().join(", "))
 }
 
 /// A stream that is being opened.
@@ -175,10 +189,14 @@ impl World {
                 self.views_differ();
             }
             Event::ApiBack { changes, .. } if changes == node.api_changes => {
+                let listed = node.listed;
                 if node.stale {
                     node.stale = false;
                     process.set_api(now, true);
                     self.views_differ();
+                }
+                if !listed {
+                    self.list(to);
                 }
             }
             _ => return,
@@ -227,7 +245,10 @@ impl World {
     /// The list of Pods is read, and the next reading planned.
     fn listed(&mut self, to: usize, epoch: u32) {
         if self.nodes[to].api {
-            self.nodes[to].listed = true;
+            if !std::mem::replace(&mut self.nodes[to].listed, true) {
+                let right = HEARING + HANDOVER + OVERLAP + self.bounds.spread();
+                self.judge.disturb(self.now, Cause::Start, Duration::ZERO, right);
+            }
             let peers = self.peers(to);
             let now = self.now;
             if let Some(process) = &mut self.nodes[to].process {
@@ -250,10 +271,13 @@ impl World {
                         self.membership(number, &membership);
                     }
                 }
+                Out::Members(members) => {
+                    self.sees(number, &members);
+                }
                 Out::Ended => {
                     self.tell(|| format!("the speaker on node-{number} has ended"));
-                    self.nodes[number].process = None;
                     self.nodes[number].pod = None;
+                    self.kill(number);
                 }
             }
         }
@@ -262,13 +286,8 @@ impl World {
     }
 
     fn membership(&mut self, number: usize, membership: &ferrolb_speaker_core::wire::Membership) {
-        let count = match &membership.members {
-            ferrolb_announce::Members::EveryNode => 0,
-            ferrolb_announce::Members::Known(members) => members.len(),
-        };
+        let lost = self.sees(number, &membership.members);
         let node = &mut self.nodes[number];
-        let lost = count < node.members;
-        node.members = count;
         if membership.eligible && !node.eligible {
             node.eligible = true;
             self.tell(|| format!("node-{number} has heard the others: it may answer"));
@@ -278,6 +297,23 @@ impl World {
         if lost {
             self.list(number);
         }
+    }
+
+    /// Notes whom a speaker sees; whether it has lost somebody.
+    fn sees(&mut self, number: usize, members: &Members) -> bool {
+        self.tell(|| seen(number, members));
+        let sees = match members {
+            Members::EveryNode => BTreeSet::new(),
+            Members::Known(members) => members.keys().cloned().collect(),
+        };
+        let former = std::mem::replace(&mut self.nodes[number].sees, sees);
+        // One that was only expected to be a member is no loss.
+        let was_there = |node: &&NodeName| self.numbers.get(*node).is_some_and(|node| self.nodes[*node].eligible);
+        let lost = former.difference(&self.nodes[number].sees).any(|node| was_there(&node));
+        if former != self.nodes[number].sees {
+            self.judge_now();
+        }
+        lost
     }
 
     fn gossip(&mut self, from: usize, output: Output) {
@@ -291,6 +327,7 @@ impl World {
             Output::Open { stream, to, message } => {
                 if let Some(to) = self.number_at(to) {
                     let epoch = self.nodes[from].epoch;
+                    self.dialling.insert((from, epoch, stream));
                     self.dial(Dial { by: from, epoch, stream, to, message, patience: FIRST_ATTEMPT });
                 }
             }
@@ -307,17 +344,22 @@ impl World {
                 let failure = StreamFailure::Connection("connection reset".to_owned());
                 self.answer(from, number, Err(failure));
             }
+            Output::Close(stream) => {
+                let epoch = self.nodes[from].epoch;
+                self.dialling.remove(&(from, epoch, stream));
+            }
             _ => {}
         }
     }
 
-    /// Opens a stream, or tries again later: the kernel does that by itself, whatever the process does.
+    /// Opens a stream, or tries again later: the kernel does that by itself until the process gives the stream up.
     fn dial(&mut self, dial: Dial) {
         let Dial { by, epoch, stream, to, message, patience } = dial;
-        if self.nodes[by].epoch != epoch || self.nodes[by].process.is_none() {
+        if !self.dialling.contains(&(by, epoch, stream)) {
             return;
         }
         if self.nodes[to].up && self.links.open(by, to, Kind::Stream) && self.links.open(to, by, Kind::Stream) {
+            self.dialling.remove(&(by, epoch, stream));
             self.send(by, to, Kind::Stream, Event::Open { by, epoch, stream, to, message });
         } else if patience < LAST_ATTEMPT {
             let dial = Dial { by, epoch, stream, to, message, patience: patience * 2 };

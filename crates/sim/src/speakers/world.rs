@@ -13,7 +13,7 @@ use ferrolb_net_types::{Mac, NodeName, Time};
 use ferrolb_speaker_core::wire::{Gossip, Peer, Wire};
 
 use super::agenda::Agenda;
-use super::bounds::{Bounds, STALE, WATCH};
+use super::bounds::{Bounds, HANDOVER, HEARING, OVERLAP, STALE, WATCH};
 use super::cluster::Facts;
 use super::judge::Judge;
 use super::links::Links;
@@ -39,9 +39,14 @@ pub(super) struct World {
     /// Streams that were accepted, and who opened them.
     pub(super) accepted: BTreeMap<u64, Opened>,
     pub(super) streams: u64,
+    /// Streams that are being opened: by whom, which process of his, which.
+    pub(super) dialling: BTreeSet<(usize, u32, StreamId)>,
     pub(super) numbers: BTreeMap<NodeName, usize>,
     timers: BTreeSet<(Time, usize)>,
     codec: Codec,
+    /// A speaker has started while the network was apart, or before it knew everybody: whoever did not see it come
+    /// waits for its announcement.
+    pub(super) started_apart: bool,
     /// The first rule that was broken.
     pub(super) broken: Option<Violation>,
     story: Option<Vec<String>>,
@@ -86,8 +91,8 @@ pub(super) struct Node {
     pub(super) facts: Arc<Facts>,
     /// It has heard the others.
     pub(super) eligible: bool,
-    /// How many members it sees.
-    pub(super) members: usize,
+    /// The members that it sees.
+    pub(super) sees: BTreeSet<NodeName>,
     /// What it answers for.
     pub(super) owned: BTreeSet<IpAddr>,
     deadline: Option<Time>,
@@ -99,7 +104,7 @@ pub(super) enum Pod {
     Terminates,
 }
 
-/// Above so many nodes a cluster is put together member by member, each hearing only a few: who waits for each of a
+/// Above so many nodes who starts hears a few of the others only: that each of a thousand exchanges everything with a
 /// thousand others is not what a large cluster is for here.
 const LARGE: u16 = 200;
 /// How many those few are.
@@ -133,7 +138,7 @@ impl World {
             stale: false,
             facts: truth.clone(),
             eligible: false,
-            members: 0,
+            sees: BTreeSet::new(),
             owned: BTreeSet::new(),
             deadline: None,
         };
@@ -144,7 +149,7 @@ impl World {
         Self {
             now: Time::ZERO,
             shape,
-            bounds: Bounds::new(names.len()),
+            bounds: Bounds::new(names.len(), shape.metallb > 0),
             nodes: names.iter().enumerate().map(node).collect(),
             links: Links::new(names.len()),
             truth,
@@ -153,9 +158,11 @@ impl World {
             agenda: Agenda::new(),
             accepted: BTreeMap::new(),
             streams: 0,
+            dialling: BTreeSet::new(),
             numbers: names.iter().enumerate().map(|(number, name)| (name.clone(), number)).collect(),
             timers: BTreeSet::new(),
             codec: Codec::new(key.map(|key| Keyring::new(key, Vec::new()))),
+            started_apart: false,
             broken: None,
             story: telling.then(Vec::new),
             rng,
@@ -248,7 +255,8 @@ impl World {
             let speaker = StandIn::start(now, node.name.clone(), settings, seed, &interface, truth);
             Process::Metallb(Box::new(speaker))
         } else {
-            let settings = Settings::speaker(name, node.address, codec);
+            let incarnation = 1_700_000_000 + now.since_start().as_secs() as u32;
+            let settings = Settings { incarnation, ..Settings::speaker(name, node.address, codec) };
             let mut wire = Wire::new(node.name.clone(), Some(Gossip { settings, seed }));
             use ferrolb_speaker_core::wire::Input;
             wire.handle(now, Input::Interfaces(&[interface]));
@@ -257,13 +265,14 @@ impl World {
         });
         let (kind, epoch) = (if node.metallb { "MetalLB's" } else { "ours" }, node.epoch);
         self.tell(|| format!("a speaker starts on node-{number}, one of {kind}"));
-        let moved = super::bounds::HANDOVER + super::bounds::OVERLAP + self.bounds.spread();
+        self.started_apart |= self.links.side.iter().any(|side| *side != self.links.side[0]);
+        let moved = HANDOVER + OVERLAP + self.bounds.spread();
         if self.nodes[number].metallb {
             self.tally.count(Mark::MetallbStarted);
             let alone = Duration::from_secs(1) + moved;
             self.judge.disturb(self.now, Cause::Start, alone, alone);
         } else {
-            self.judge.disturb(self.now, Cause::Start, Duration::ZERO, super::bounds::HEARING + moved);
+            self.judge.disturb(self.now, Cause::Start, Duration::ZERO, HEARING + moved);
         }
         self.drain(number);
         let soon = self.soon();
@@ -272,6 +281,7 @@ impl World {
 
     /// Its process is gone at once.
     pub(super) fn kill(&mut self, number: usize) {
+        self.dialling.retain(|(by, ..)| *by != number);
         let node = &mut self.nodes[number];
         node.process = None;
         node.asleep = false;
@@ -290,8 +300,10 @@ impl World {
             let delay = Duration::from_micros(self.rng.below(WATCH.as_micros() as u64));
             self.agenda.add(self.now + delay, Event::Watch { to });
         }
-        let right = WATCH + super::bounds::HANDOVER + super::bounds::OVERLAP;
-        self.judge.disturb(self.now, Cause::Change, WATCH, right);
+        let right = WATCH + HANDOVER + OVERLAP;
+        // Who hears of it while something else is under way may have given up what another believes to have had all along.
+        let more = if self.now < self.judge.right_by() { HANDOVER } else { Duration::ZERO };
+        self.judge.disturb(self.now, Cause::Change, WATCH + more, right);
     }
 
     pub(super) fn set_api(&mut self, number: usize, reaches: bool) {
@@ -324,21 +336,21 @@ impl World {
         self.agenda.add(soon, Event::Pods { to: number, epoch });
     }
 
-    /// The speakers' Pods but that of one node.
+    /// The speakers' Pods but that of one node. In a large cluster who starts is told of a few only.
     pub(super) fn peers(&mut self, of: usize) -> Vec<Peer> {
-        let few: Option<BTreeSet<usize>> = self.is_large().then(|| {
+        let few: Option<BTreeSet<usize>> = (self.is_large() && !self.nodes[of].eligible).then(|| {
             let running: Vec<usize> =
                 (0..self.nodes.len()).filter(|other| *other != of && self.nodes[*other].eligible).collect();
             let count = FEW.min(running.len());
             (0..count).map(|_| running[self.rng.index(running.len())]).collect()
         });
         let peer = |(number, node): (usize, &Node)| {
-            let pod = node.pod.filter(|_| number != of)?;
-            let awaited = pod == Pod::Runs && node.ready;
+            let told = number != of && few.as_ref().is_none_or(|few| few.contains(&number));
+            let pod = node.pod.filter(|_| told)?;
             Some(Peer {
                 node: node.name.clone(),
                 address: node.address,
-                awaited: awaited && few.as_ref().is_none_or(|few| few.contains(&number)),
+                awaited: pod == Pod::Runs && node.ready,
             })
         };
         self.nodes.iter().enumerate().filter_map(peer).collect()
