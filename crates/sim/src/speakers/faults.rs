@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ferrolb_net_types::Time;
 
-use super::bounds::{BADGE, HANDOVER, HEARING, OVERLAP, STALE, STALE_COUNTS};
+use super::bounds::{BADGE, EXCHANGES, HANDOVER, HEARING, OVERLAP, STALE, STALE_COUNTS};
 use super::links::USUAL_DELAY;
 use super::tally::{Cause, Mark};
 use super::traffic::Event;
@@ -316,6 +316,7 @@ fn isolate(world: &mut World, number: usize) -> bool {
 
 /// The sides stay apart for a while, or until each is well by itself.
 fn apart(world: &mut World) -> bool {
+    world.words_lost |= world.judge.waits_for(world.now, Cause::Api);
     world.judge.disturb(world.now, Cause::Part, Duration::ZERO, world.bounds.parted());
     if world.nodes.len() <= SMALL && world.rng.chance(50) {
         settle(world);
@@ -336,10 +337,20 @@ fn heal(world: &mut World) {
         let bound = world.bounds.heal() + if world.started_apart { HANDOVER } else { Duration::ZERO };
         world.judge.disturb(world.now, Cause::Heal, bound, bound);
         world.started_apart = false;
+        words_are_repeated(world);
+    }
+}
+
+/// What was said while nothing passed, and so little later that nobody was given up for it, is told by an exchange, of
+/// which each speaker has one every 30 seconds.
+fn words_are_repeated(world: &mut World) {
+    if std::mem::take(&mut world.words_lost) {
+        world.judge.disturb(world.now, Cause::Api, EXCHANGES * 2, EXCHANGES * 2);
     }
 }
 
 fn trouble_on_a_link(world: &mut World, fault: Fault) -> bool {
+    world.words_lost |= world.judge.waits_for(world.now, Cause::Api);
     let from = world.rng.index(world.nodes.len());
     let to = (from + 1 + world.rng.index(world.nodes.len() - 1)) % world.nodes.len();
     if fault == Fault::OneWay {
@@ -358,6 +369,7 @@ fn trouble_on_a_link(world: &mut World, fault: Fault) -> bool {
 }
 
 fn bad_network(world: &mut World, fault: Fault) -> bool {
+    world.words_lost |= world.judge.waits_for(world.now, Cause::Api);
     if fault == Fault::Loss {
         world.links.loss = 5 + world.rng.below(30);
         world.tally.count(Mark::Lossy);
@@ -386,6 +398,7 @@ fn sound(world: &mut World) {
     world.links.loss = 0;
     world.links.delay = USUAL_DELAY;
     world.judge.disturb(world.now, Cause::Trouble, world.bounds.heal(), world.bounds.death());
+    words_are_repeated(world);
 }
 
 fn sleep(world: &mut World, number: usize, least: u64, most: u64, mark: Mark) -> bool {

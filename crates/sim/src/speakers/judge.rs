@@ -5,6 +5,7 @@
 //! the right one has to. What follows from the rule of election is computed from the state of the whole, which no
 //! speaker sees.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -47,6 +48,11 @@ impl Judge {
     /// What this has brought about is over: it is not waited for any longer.
     pub(super) fn over(&mut self, cause: Cause) {
         self.right_by.remove(&cause);
+    }
+
+    /// Whether what this has brought about may not be over yet.
+    pub(super) fn waits_for(&self, now: Time, cause: Cause) -> bool {
+        self.right_by.get(&cause).is_some_and(|right_by| *right_by > now)
     }
 
     /// From when on who answers has to be who should.
@@ -92,11 +98,12 @@ impl World {
     }
 
     /// Notes since when an address has had two owners, or none.
-    fn measure(&mut self, address: IpAddr) {
+    fn measure(&mut self, address: IpAddr, could: impl Fn(&Self) -> bool) {
         let now = self.now;
         let cause = self.judge.cause.unwrap_or(Cause::Start);
         let whole = self.links.side.iter().all(|side| *side == self.links.side[0]);
-        let (twice, none) = (self.pair(address).is_some(), self.owners(address).is_empty());
+        let none = self.judge.owners.get(&address).is_none_or(BTreeSet::is_empty);
+        let twice = self.pair(address).is_some();
         if twice {
             if !self.judge.twice_since.contains_key(&address) {
                 self.judge.twice_since.insert(address, now);
@@ -105,17 +112,11 @@ impl World {
         } else if let Some(since) = self.judge.twice_since.remove(&address) {
             self.tally.twice(cause, now - since);
         }
-        if whole && none && self.anybody_could(address) {
+        if whole && none && (self.judge.nobody_since.contains_key(&address) || could(self)) {
             self.judge.nobody_since.entry(address).or_insert(now);
         } else if let Some(since) = self.judge.nobody_since.remove(&address).filter(|_| whole) {
             self.tally.nobody(cause, now - since);
         }
-    }
-
-    fn anybody_could(&self, address: IpAddr) -> bool {
-        let members = self.members(self.links.side[0]).into_iter();
-        let members = members.map(|(number, standing)| (self.nodes[number].name.clone(), standing)).collect();
-        self.truth.plan.addresses.get(&address).is_some_and(|plan| !self.should(plan, &members).is_empty())
     }
 
     fn owners(&self, address: IpAddr) -> BTreeSet<usize> {
@@ -140,8 +141,13 @@ impl World {
     /// Looks at everything that can be judged at this moment.
     pub(super) fn judge_now(&mut self) {
         if self.links.is_sound() && self.all_informed() {
-            for address in self.truth.clone().plan.addresses.keys() {
-                self.measure(*address);
+            let members = OnceCell::new();
+            for (address, plan) in &self.truth.clone().plan.addresses {
+                let could = |world: &Self| {
+                    let members = members.get_or_init(|| world.known(world.links.side[0]));
+                    !world.should(plan, members).is_empty()
+                };
+                self.measure(*address, could);
             }
         } else {
             // Who does not hear the same cannot agree.
@@ -234,11 +240,7 @@ impl World {
             .sides()
             .into_iter()
             .filter(|side| self.any_of_ours(*side))
-            .map(|side| {
-                let known = self.members(side).into_iter();
-                let known = known.map(|(number, standing)| (self.nodes[number].name.clone(), standing));
-                (side, known.collect())
-            })
+            .map(|side| (side, self.known(side)))
             .collect();
         self.truth.plan.addresses.iter().find_map(|(address, plan)| {
             let owners = self.owners(*address);
@@ -262,6 +264,12 @@ impl World {
         let number = |name| self.numbers.get(name).copied();
         let theirs: BTreeSet<usize> = metallb_owners(plan, members).filter_map(number).collect();
         if theirs.is_empty() { owner(plan, members).and_then(number).into_iter().collect() } else { theirs }
+    }
+
+    /// Who lives on a side, by name.
+    fn known(&self, side: u16) -> Members {
+        let members = self.members(side).into_iter();
+        members.map(|(number, standing)| (self.nodes[number].name.clone(), standing)).collect()
     }
 
     /// Who lives on a side, and as what.

@@ -308,9 +308,12 @@ impl World {
         };
         let former = std::mem::replace(&mut self.nodes[number].sees, sees);
         // One that was only expected to be a member is no loss.
-        let was_there = |node: &&NodeName| self.numbers.get(*node).is_some_and(|node| self.nodes[*node].eligible);
+        let was_there = |name: &&NodeName| {
+            let node = self.numbers.get(*name).map(|number| &self.nodes[*number]);
+            node.is_some_and(|node| node.metallb || node.eligible)
+        };
         let lost = former.difference(&self.nodes[number].sees).any(|node| was_there(&node));
-        if former != self.nodes[number].sees {
+        if self.shape.metallb > 0 && former != self.nodes[number].sees {
             self.judge_now();
         }
         lost

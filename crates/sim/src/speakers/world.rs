@@ -47,6 +47,8 @@ pub(super) struct World {
     /// A speaker has started while the network was apart, or before it knew everybody: whoever did not see it come
     /// waits for its announcement.
     pub(super) started_apart: bool,
+    /// What speakers said of their view of the API may have been lost on the way.
+    pub(super) words_lost: bool,
     /// The first rule that was broken.
     pub(super) broken: Option<Violation>,
     story: Option<Vec<String>>,
@@ -163,6 +165,7 @@ impl World {
             timers: BTreeSet::new(),
             codec: Codec::new(key.map(|key| Keyring::new(key, Vec::new()))),
             started_apart: false,
+            words_lost: false,
             broken: None,
             story: telling.then(Vec::new),
             rng,
