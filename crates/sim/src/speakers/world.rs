@@ -258,8 +258,7 @@ impl World {
             let speaker = StandIn::start(now, node.name.clone(), settings, seed, &interface, truth);
             Process::Metallb(Box::new(speaker))
         } else {
-            let incarnation = 1_700_000_000 + now.since_start().as_secs() as u32;
-            let settings = Settings { incarnation, ..Settings::speaker(name, node.address, codec) };
+            let settings = Settings::speaker(name, node.address, codec);
             let mut wire = Wire::new(node.name.clone(), Some(Gossip { settings, seed }));
             use ferrolb_speaker_core::wire::Input;
             wire.handle(now, Input::Interfaces(&[interface]));
