@@ -9,9 +9,22 @@ fn main() {
     for seed in a[2]..a[3] {
         match run(seed, shape) {
             Ok(c) => tally.add(&c),
-            Err(b) => { bad += 1; if bad <= show { println!("{b}"); } else { println!("seed {} {} {}", b.seed, b.rule, b.what); } }
+            Err(b) => {
+                bad += 1;
+                if bad <= show {
+                    println!("{b}");
+                } else {
+                    println!("seed {} {} {}", b.seed, b.rule, b.what);
+                }
+            }
         }
-        if bad > 40 { break; }
+        if bad > 40 {
+            break;
+        }
     }
-    println!("{tally}\nbad {bad} in {:?}; missing {:?}", t.elapsed(), tally.missing(shape.metallb > 0).collect::<Vec<_>>());
+    println!(
+        "{tally}\nbad {bad} in {:?}; missing {:?}",
+        t.elapsed(),
+        tally.missing(shape.metallb > 0).collect::<Vec<_>>()
+    );
 }

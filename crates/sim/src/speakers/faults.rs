@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ferrolb_net_types::Time;
 
-use super::bounds::{BADGE, EXCHANGES, HANDOVER, HEARING, OVERLAP, STALE, STALE_COUNTS};
+use super::bounds::{BADGE, EXCHANGES, HANDOVER, HEARING, OVERLAP, REJOINS, STALE, STALE_COUNTS};
 use super::links::USUAL_DELAY;
 use super::tally::{Cause, Mark};
 use super::traffic::Event;
@@ -108,6 +108,10 @@ fn start_all(world: &mut World) {
     let count = world.nodes.len();
     let moved = HANDOVER + OVERLAP + world.bounds.spread();
     if world.is_large() {
+        // They hear a few only, so that those that start at once learn of each other by gossip: until then two may
+        // believe to lead.
+        let heard = HEARING * 2 + moved;
+        world.judge.disturb(world.now, Cause::Start, heard, heard);
         // A few, then the rest at once.
         let (first, rest) = (0..SMALL, SMALL..count);
         first.for_each(|number| world.start(number));
@@ -190,9 +194,7 @@ fn happen(world: &mut World, fault: Fault) -> bool {
         }
         Fault::ApiLostByOne => victim(world).is_some_and(|number| api_lost_by_one(world, number)),
         Fault::ApiLostByAll => api_lost_by_all(world),
-        Fault::Swap => {
-            world.shape.metallb > 0 && victim(world).is_some_and(|number| swap(world, number))
-        }
+        Fault::Swap => world.shape.metallb > 0 && victim(world).is_some_and(|number| swap(world, number)),
     }
 }
 
@@ -317,6 +319,7 @@ fn isolate(world: &mut World, number: usize) -> bool {
 /// The sides stay apart for a while, or until each is well by itself.
 fn apart(world: &mut World) -> bool {
     world.words_lost |= world.judge.waits_for(world.now, Cause::Api);
+    world.started_apart |= world.judge.waits_for(world.now, Cause::Start);
     world.judge.disturb(world.now, Cause::Part, Duration::ZERO, world.bounds.parted());
     if world.nodes.len() <= SMALL && world.rng.chance(50) {
         settle(world);
@@ -334,7 +337,10 @@ fn heal(world: &mut World) {
         world.links.side.fill(0);
         world.tally.count(Mark::Healed);
         world.judge.over(Cause::Part);
-        let bound = world.bounds.heal() + if world.started_apart { HANDOVER } else { Duration::ZERO };
+        // Who has left for those beyond, and came back meanwhile, is joined when its turn comes; nobody knows when to
+        // announce what it believes to have had all along.
+        let more = if world.started_apart { REJOINS + HANDOVER } else { Duration::ZERO };
+        let bound = world.bounds.heal() + more;
         world.judge.disturb(world.now, Cause::Heal, bound, bound);
         world.started_apart = false;
         words_are_repeated(world);
@@ -471,7 +477,8 @@ fn api_back(world: &mut World) -> bool {
     world.tally.count(Mark::ApiBack);
     (0..world.nodes.len()).for_each(|number| world.set_api(number, true));
     // They hear of it after a moment.
-    let moved = Duration::from_millis(200) + STALE_COUNTS + BADGE + world.bounds.spread() + HANDOVER + OVERLAP;
+    let moved =
+        Duration::from_millis(200) + STALE_COUNTS + BADGE + world.bounds.spread() + HANDOVER + OVERLAP;
     world.judge.disturb(world.now, Cause::Api, moved, moved);
     true
 }

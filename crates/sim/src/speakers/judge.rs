@@ -6,7 +6,8 @@
 //! speaker sees.
 
 use std::cell::OnceCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::collections::btree_map::{BTreeMap, Entry};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -82,7 +83,9 @@ impl World {
             self.fail(Mark::Candidate, || format!("node-{number} answers for {address} and is no candidate"));
         }
         if !eligible {
-            self.fail(Mark::Heard, || format!("node-{number} answers for {address} before it has heard the others"));
+            self.fail(Mark::Heard, || {
+                format!("node-{number} answers for {address} before it has heard the others")
+            });
         }
     }
 
@@ -105,8 +108,8 @@ impl World {
         let none = self.judge.owners.get(&address).is_none_or(BTreeSet::is_empty);
         let twice = self.pair(address).is_some();
         if twice {
-            if !self.judge.twice_since.contains_key(&address) {
-                self.judge.twice_since.insert(address, now);
+            if let Entry::Vacant(since) = self.judge.twice_since.entry(address) {
+                since.insert(now);
                 self.judge.looks.push(now + Judge::twice_bound() + Duration::from_micros(1));
             }
         } else if let Some(since) = self.judge.twice_since.remove(&address) {
@@ -133,9 +136,10 @@ impl World {
                 && !(self.nodes[a].metallb && self.nodes[b].metallb)
                 && (self.shape.metallb == 0 || self.nodes[a].sees == self.nodes[b].sees)
         };
-        owners.iter().enumerate().find_map(|(place, &a)| {
-            owners.iter().skip(place + 1).find(|&&b| reach(a, b)).map(|&b| (a, b))
-        })
+        owners
+            .iter()
+            .enumerate()
+            .find_map(|(place, &a)| owners.iter().skip(place + 1).find(|&&b| reach(a, b)).map(|&b| (a, b)))
     }
 
     /// Looks at everything that can be judged at this moment.
@@ -210,22 +214,22 @@ impl World {
     }
 
     /// Whether all is as it should be, and everybody knows: the next thing may happen.
-    pub(super) fn is_well(&mut self) -> bool {
+    pub(super) fn is_well(&self) -> bool {
         self.links.is_sound() && self.all_informed() && self.wrong().is_none() && self.sees_all()
     }
 
     /// Whether every speaker sees exactly those that it should.
     pub(super) fn sees_all(&self) -> bool {
-        let sides: BTreeMap<u16, usize> = self
-            .sides()
-            .into_iter()
-            .map(|side| (side, self.members(side).len()))
-            .collect();
+        let sides: BTreeMap<u16, usize> =
+            self.sides().into_iter().map(|side| (side, self.members(side).len())).collect();
         self.nodes
             .iter()
             .enumerate()
             .filter(|(number, node)| {
-                node.process.is_some() && (node.metallb || node.listed) && !node.asleep && !self.withdrawn(*number)
+                node.process.is_some()
+                    && (node.metallb || node.listed)
+                    && !node.asleep
+                    && !self.withdrawn(*number)
             })
             .all(|(number, node)| sides.get(&self.links.side[number]) == Some(&node.sees.len()))
     }
@@ -302,7 +306,10 @@ impl World {
                 self.links.side[other] == side && node.process.is_some() && !node.asleep && of(node)
             })
         };
-        node.stale && !node.metallb && there(&|node| node.metallb) && there(&|node| !node.metallb && !node.stale)
+        node.stale
+            && !node.metallb
+            && there(&|node| node.metallb)
+            && there(&|node| !node.metallb && !node.stale)
     }
 
     /// Counts what came of it, once all is well.

@@ -23,7 +23,6 @@ mod world;
 pub use run::{Shape, run};
 pub use tally::{Cause, Group, Tally, Worst};
 
-
 /// A rule that was broken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Violation {

@@ -21,7 +21,10 @@ pub(super) enum Process {
 /// What a speaker wants done, or says.
 pub(super) enum Out {
     Gossip(ferrolb_gossip::Output),
-    Frame { address: IpAddr, frame: Bytes },
+    Frame {
+        address: IpAddr,
+        frame: Bytes,
+    },
     Report(Report),
     /// Whom MetalLB's speaker sees.
     Members(Members),

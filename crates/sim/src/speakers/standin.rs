@@ -37,7 +37,8 @@ impl StandIn {
         let engine = Engine::new(now, settings, seed);
         let mut responder = ferrolb_l2::Engine::new();
         responder.handle(now, ferrolb_l2::Input::Interfaces(std::slice::from_ref(interface)));
-        let mut speaker = Self { node, engine, responder, facts, owned: BTreeSet::new(), out: VecDeque::new() };
+        let mut speaker =
+            Self { node, engine, responder, facts, owned: BTreeSet::new(), out: VecDeque::new() };
         speaker.drain(now);
         speaker
     }
@@ -79,9 +80,8 @@ impl StandIn {
             return Some(out);
         }
         loop {
-            match self.responder.poll()? {
-                ferrolb_l2::Output::Send { address, frame, .. } => return Some(Out::Frame { address, frame }),
-                _ => {}
+            if let ferrolb_l2::Output::Send { address, frame, .. } = self.responder.poll()? {
+                return Some(Out::Frame { address, frame });
             }
         }
     }
@@ -93,7 +93,6 @@ impl StandIn {
     pub(super) const fn owned(&self) -> &BTreeSet<IpAddr> {
         &self.owned
     }
-
 
     fn drain(&mut self, now: Time) {
         let mut news = false;

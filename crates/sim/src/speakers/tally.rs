@@ -215,7 +215,10 @@ impl fmt::Display for Tally {
             }
             writeln!(f)?;
         }
-        writeln!(f, "The longest that an address had two owners that reach each other, and none, by what happened last:")?;
+        writeln!(
+            f,
+            "The longest that an address had two owners that reach each other, and none, by what happened last:"
+        )?;
         for (cause, worst) in &self.worst {
             writeln!(f, "{:>9} ms {:>9} ms  {}", worst.twice, worst.nobody, cause.text())?;
         }

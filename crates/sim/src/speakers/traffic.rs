@@ -166,7 +166,9 @@ impl World {
                     process.gossip(now, Input::Datagram { source, bytes: &bytes });
                 }
             }
-            Event::Open { by, epoch, stream, message, .. } => return self.accept(to, by, epoch, stream, message),
+            Event::Open { by, epoch, stream, message, .. } => {
+                return self.accept(to, by, epoch, stream, message);
+            }
             Event::Said { epoch, stream, said, .. } if epoch == current => match said {
                 Ok(message) => process.gossip(now, Input::Received { stream, message }),
                 Err(failure) => process.gossip(now, Input::Failed { stream, failure }),
@@ -361,7 +363,8 @@ impl World {
         if !self.dialling.contains(&(by, epoch, stream)) {
             return;
         }
-        if self.nodes[to].up && self.links.open(by, to, Kind::Stream) && self.links.open(to, by, Kind::Stream) {
+        if self.nodes[to].up && self.links.open(by, to, Kind::Stream) && self.links.open(to, by, Kind::Stream)
+        {
             self.dialling.remove(&(by, epoch, stream));
             self.send(by, to, Kind::Stream, Event::Open { by, epoch, stream, to, message });
         } else if patience < LAST_ATTEMPT {

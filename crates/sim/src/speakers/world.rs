@@ -277,7 +277,8 @@ impl World {
             self.judge.disturb(self.now, Cause::Start, Duration::ZERO, HEARING + moved);
         }
         self.drain(number);
-        let soon = self.soon();
+        // In a large cluster those that start at once are to be told of each other by gossip, many at a time.
+        let soon = if self.is_large() { self.now + Duration::from_millis(5) } else { self.soon() };
         self.agenda.add(soon, Event::Pods { to: number, epoch });
     }
 
@@ -343,6 +344,8 @@ impl World {
         let few: Option<BTreeSet<usize>> = (self.is_large() && !self.nodes[of].eligible).then(|| {
             let running: Vec<usize> =
                 (0..self.nodes.len()).filter(|other| *other != of && self.nodes[*other].eligible).collect();
+            // The first of all tell each other.
+            let running = if running.is_empty() { self.all_but(of) } else { running };
             let count = FEW.min(running.len());
             (0..count).map(|_| running[self.rng.index(running.len())]).collect()
         });
@@ -356,6 +359,11 @@ impl World {
             })
         };
         self.nodes.iter().enumerate().filter_map(peer).collect()
+    }
+
+    fn all_but(&self, number: usize) -> Vec<usize> {
+        let runs = |other: &usize| *other != number && self.nodes[*other].process.is_some();
+        (0..self.nodes.len()).filter(runs).collect()
     }
 
     pub(super) const fn is_large(&self) -> bool {
@@ -395,7 +403,9 @@ impl World {
             self.drain(number);
             calls += 1;
             if calls > MANY {
-                self.fail(Mark::NotBusy, || format!("node-{number} has something due at once, again and again"));
+                self.fail(Mark::NotBusy, || {
+                    format!("node-{number} has something due at once, again and again")
+                });
                 break;
             }
         }
