@@ -35,6 +35,7 @@ Examples:
   ferrolb manifests | kubectl apply -f -             install everything
   ferrolb crds | kubectl apply -f -                  install the custom resource definitions alone
   ferrolb sim controller                             try to make the controller break its rules
+  ferrolb sim speakers                               try to make a cluster of speakers break theirs
   ferrolb controller --help                          the controller's flags, which are MetalLB's
   ferrolb speaker --help                             the speaker's
 

@@ -41,6 +41,9 @@ pub struct Settings {
     pub meta: Option<Vec<u8>>,
     /// What it starts as.
     pub role: Role,
+    /// The least incarnation that it enters with, at least 1. Each process of a name should have a higher one than all
+    /// before, as the seconds of the day have: what is still said of a former one then never outranks it.
+    pub incarnation: u32,
     /// After how long a dead member's name may be taken by another address; zero: only once it has been forgotten.
     pub reclaim: Duration,
     /// How often those of [`crate::Input::Candidates`] that are no members are joined again, with a quarter of jitter;
@@ -64,6 +67,7 @@ impl Settings {
             versions: VERSIONS,
             meta: None,
             role: Role::Member,
+            incarnation: 1,
             reclaim: Duration::ZERO,
             rejoin: Duration::ZERO,
             knock: Duration::ZERO,

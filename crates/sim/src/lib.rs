@@ -6,7 +6,13 @@
 //! a seed, so that a run can be had again; what came of it is judged by rules that know nothing of the cores' code.
 //!
 //! - [`controller`]: `ferrolb-controller-core`, allocation.
+//! - [`speakers`]: `ferrolb-speaker-core`, who answers for which address.
 
+mod broken;
+mod marks;
 mod rng;
 
 pub mod controller;
+pub mod speakers;
+
+pub use broken::Broken;

@@ -20,6 +20,10 @@ const MAX_DIALLED: usize = 128;
 /// How long a stream may take to be opened while others wait for their turn.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// By how much the time for opening a stream is shortened where exchanges are tried again soon: to less than the second
+/// after which an operating system tries again.
+const HASTE: u32 = 12;
+
 /// A stream that is open, or being opened.
 #[derive(Debug)]
 pub(super) struct Stream {
@@ -72,8 +76,11 @@ impl Engine {
 
     fn dial_exchange(&mut self, now: Time, to: SocketAddr, join: bool) {
         let message = StreamMessage::PushPull(self.known(join && self.role == Role::Member));
-        let deadline = now + self.settings.profile.tcp_timeout;
-        self.dial(now, to, message, Purpose::Exchange, deadline);
+        let patience = self.settings.profile.tcp_timeout;
+        // What was sent for it may be lost, and the operating system repeats it at ever longer intervals, with a list that
+        // grows old; who comes back to its missing again and again gains nothing by waiting for that.
+        let patience = if self.settings.knock.is_zero() { patience } else { patience / HASTE };
+        self.dial(now, to, message, Purpose::Exchange, now + patience);
     }
 
     /// Exchanges everything with one that was just heard, before and beside all that wait for hosts that may be silent.

@@ -400,7 +400,7 @@ impl Engine {
             self.probe_tick.map(|tick| tick.next()),
             gossip,
             self.push_pull_at,
-            self.reunion.deadline(),
+            self.reunion.deadline(!self.suspicions.is_empty()),
             self.leaving,
             self.streams_deadline(),
         ]
@@ -452,7 +452,8 @@ impl Engine {
         }
         self.role = Role::Member;
         // Above everything that was ever said of this name, so that nobody holds it for old.
-        let incarnation = self.incarnation.map_or(1, |said| said.saturating_add(1));
+        let said = self.incarnation.map_or(1, |said| said.saturating_add(1));
+        let incarnation = said.max(self.settings.incarnation);
         self.incarnation = Some(incarnation);
         let own = Member {
             name: self.settings.name.clone(),
@@ -466,6 +467,7 @@ impl Engine {
         };
         self.members.insert(own.clone(), &mut self.random);
         self.announce_own();
+        self.say_hello();
         self.outputs.push_back(Output::Member { change: Change::Joined, member: own });
         let profile = &self.settings.profile;
         self.probe_tick = Ticker::start(now, profile.probe_interval);
@@ -554,6 +556,7 @@ impl Engine {
             self.outputs.push_back(Output::Member { change: Change::Updated, member });
         }
         self.announce_own();
+        self.say_what_changed();
     }
 
     fn next_sequence(&mut self) -> u32 {

@@ -33,8 +33,9 @@ pub(super) struct Reunion {
 }
 
 impl Reunion {
-    pub(super) fn deadline(&self) -> Option<Time> {
-        let knock_at = self.knock_at.filter(|_| !self.missing.is_empty());
+    /// When something is due, where some members may be suspected.
+    pub(super) fn deadline(&self, suspicions: bool) -> Option<Time> {
+        let knock_at = self.knock_at.filter(|_| suspicions || !self.missing.is_empty());
         [self.rejoin_at, knock_at].into_iter().flatten().min()
     }
 
@@ -86,19 +87,50 @@ impl Engine {
             .collect()
     }
 
-    /// Says at once that this member leaves, so that those that take over need not wait for gossip. In a large cluster
-    /// only some are told, who gossip it on.
+    /// Says at once that this member leaves, so that those that take over need not wait for gossip.
     pub(super) fn say_goodbye(&mut self) {
         let own = self.settings.name.clone();
         let Some(incarnation) = self.members.get(&own).map(|member| member.incarnation) else { return };
+        self.tell_some(SMALL, &Message::Dead(Accusation { incarnation, node: own.clone(), from: own }));
+    }
+
+    /// Says at once what has changed about this member: gossip alone leaves out somebody now and then, who then has to
+    /// wait for an exchange.
+    pub(super) fn say_what_changed(&mut self) {
+        if let Some(alive) = self.own_alive() {
+            self.tell_some(SMALL, &alive);
+        }
+    }
+
+    /// Says at once that this member is one, to every other: from now on some of what they had is its own.
+    pub(super) fn say_hello(&mut self) {
+        if let Some(alive) = self.own_alive() {
+            self.tell_some(usize::MAX, &alive);
+        }
+    }
+
+    /// Tells so many members, who gossip it on.
+    fn tell_some(&mut self, count: usize, message: &Message) {
         if self.settings.knock.is_zero() {
             return;
         }
-        let goodbye = Message::Dead(Accusation { incarnation, node: own.clone(), from: own.clone() });
-        let told =
-            self.members.pick(&mut self.random, SMALL, |member| member.name != own && member.is_usable());
+        let own = &self.settings.name;
+        let other = |member: &Member| member.name != *own && member.is_usable();
+        let told = if count < self.members.len() {
+            self.members.pick(&mut self.random, count, other)
+        } else {
+            self.members.iter().filter(|member| other(member)).cloned().collect()
+        };
         for member in told {
-            self.send_to(&member, std::slice::from_ref(&goodbye));
+            self.send_to(&member, std::slice::from_ref(message));
+        }
+    }
+
+    /// Tells an accuser again what it has not heard: that this member is alive.
+    pub(super) fn repeat_refutation(&mut self, accuser: &Name) {
+        let accuser = self.members.get(accuser).filter(|_| !self.settings.knock.is_zero()).cloned();
+        if let (Some(accuser), Some(alive)) = (accuser, self.own_alive()) {
+            self.send_to(&accuser, std::slice::from_ref(&alive));
         }
     }
 
@@ -136,6 +168,22 @@ impl Engine {
         for address in missing {
             let anybody = Name::from("");
             self.ask(address, names.get(&address).unwrap_or(&anybody));
+        }
+        self.tell_suspects();
+    }
+
+    /// Tells suspected members again and again that they are, so that whoever can be reached again refutes at once: its
+    /// turn to be probed may come when the suspicion has long run out.
+    fn tell_suspects(&mut self) {
+        let suspected: Vec<Member> =
+            self.suspicions.keys().filter_map(|name| self.members.get(name)).cloned().collect();
+        for member in suspected {
+            let word = Accusation {
+                incarnation: member.incarnation,
+                node: member.name.clone(),
+                from: self.settings.name.clone(),
+            };
+            self.send_to(&member, &[Message::Suspect(word)]);
         }
     }
 

@@ -115,6 +115,9 @@ impl Engine {
         }
         let Some(member) = self.members.get(&word.node) else { return };
         if word.incarnation < member.incarnation {
+            if word.node == self.settings.name {
+                self.repeat_refutation(&word.from);
+            }
             return;
         }
         if let Some(suspicion) = self.suspicions.get_mut(&word.node) {

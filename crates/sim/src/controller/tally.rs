@@ -5,35 +5,7 @@
 
 use std::fmt;
 
-macro_rules! marks {
-    ($($group:ident, $title:literal { $($mark:ident = $text:literal,)* })*) => {
-        /// Something that is counted.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-        pub(crate) enum Mark {
-            $($($mark,)*)*
-        }
-
-        const MARKS: &[(Group, &str)] = &[$($((Group::$group, $text),)*)*];
-
-        /// A kind of things that are counted.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-        pub enum Group {
-            $(#[doc = $title] $group,)*
-        }
-
-        impl Group {
-            /// All of them, in order.
-            pub const ALL: &[Self] = &[$(Self::$group,)*];
-
-            /// A heading.
-            pub const fn title(self) -> &'static str {
-                match self {
-                    $(Self::$group => $title,)*
-                }
-            }
-        }
-    };
-}
+use crate::marks::marks;
 
 marks! {
     Rules, "Rules, and how often each was put to the test" {

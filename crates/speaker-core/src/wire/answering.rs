@@ -75,7 +75,8 @@ impl Wire {
     /// Somebody else has announced an address of this node. That decides nothing: it only ends the answering for what
     /// was given up, now or soon.
     pub(super) fn claimed(&mut self, now: Time, ip: IpAddr) {
-        if self.handing.contains_key(&ip) {
+        // Who ends keeps only what nobody else could have; now somebody can.
+        if self.handing.contains_key(&ip) || self.stopping.is_some() {
             self.give_up(now, ip);
         } else if self.owned.contains(&ip) {
             self.claims.insert(ip, now);

@@ -199,9 +199,13 @@ impl Machine {
         let badge = self.badge();
         self.shown = (badge, now);
         self.engine.handle(now, Input::Metadata(&badge.encode()));
+        // Tells everybody by a datagram.
         self.engine.handle(now, Input::Participate);
         let everybody = self.everybody();
-        self.engine.handle(now, Input::Join(&everybody));
+        // Where there are many, lists are exchanged with some: those of all would be all the same.
+        let some: Vec<SocketAddr> =
+            everybody.iter().step_by(everybody.len().div_ceil(MANY).max(1)).copied().collect();
+        self.engine.handle(now, Input::Join(&some));
     }
 
     /// Leaves for good.
@@ -286,6 +290,9 @@ impl Machine {
 
 /// How long a speaker that starts waits for those that do not answer.
 const READ_AT_MOST: Duration = Duration::from_secs(5);
+
+/// With how many others everything is exchanged on entering.
+const MANY: usize = 32;
 
 /// How often somebody is tried again.
 const TRY_EVERY: Duration = Duration::from_millis(200);

@@ -243,8 +243,11 @@ impl Machine {
                 Some((node, standing))
             })
             .collect();
-        for node in self.expected.keys() {
-            members.entry(node.clone()).or_insert(Standing::Ours);
+        // MetalLB's speakers do not count on who is no member yet, and what they lead is theirs.
+        if !members.values().any(|standing| *standing == Standing::Metallb) {
+            for node in self.expected.keys() {
+                members.entry(node.clone()).or_insert(Standing::Ours);
+            }
         }
         if self.gate.is_open() {
             let stale = self.staleness.counts(&self.node);

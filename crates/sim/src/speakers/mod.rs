@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A cluster of speakers: who answers for which address, whatever happens to the network and to them.
+//!
+//! Every speaker is the wire side of `ferrolb-speaker-core` with its gossip engine; its control side is reduced to
+//! what decides: plans and lists of Pods that come late, or not at all while it has lost the API. Stand-ins for
+//! MetalLB's speakers take part on request. Datagrams, streams and announcements pass a network that loses, delays and
+//! parts them. Who answers is judged all the time ([`Tally`] names the rules), each fault with the time that it may
+//! take until all is well again.
+
+mod agenda;
+mod bounds;
+mod cluster;
+mod faults;
+mod judge;
+mod links;
+mod process;
+mod run;
+mod standin;
+mod tally;
+mod traffic;
+mod world;
+
+pub use run::{Shape, run};
+pub use tally::{Cause, Group, Tally, Worst};
+
+/// A rule that was broken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Violation {
+    rule: tally::Mark,
+    what: String,
+}
