@@ -7,8 +7,8 @@
 //! ```text
 //!   Interfaces ──┐                                   ┌──► Send { interface, frame }
 //!   Announce     ├─► Engine (who answers for what, ──┤    Join, Leave { interface, group }
-//!   Withdraw     │   bursts in progress, groups,     │    Claimed { interface, address, mac }
-//!   Frame ───────┘   counters)                       └──► next_deadline
+//!   Withdraw     │   bursts in progress, groups,     │    Claimed, Answered { interface, address, mac }
+//!   Ask, Frame ──┘   counters)                       └──► next_deadline
 //! ```
 //!
 //! The caller hands in what a packet socket received together with the time, takes what is to be done from

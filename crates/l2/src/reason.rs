@@ -16,7 +16,7 @@ pub enum DropReason {
     Malformed(wire::Error),
     /// It belongs to this VLAN, which is another network than the interface's.
     Vlan(u16),
-    /// It is a reply.
+    /// It is a reply to somebody else.
     ArpReply,
     /// It is neither a request nor a reply of ARP, but this operation.
     MessageType(u16),
@@ -30,6 +30,13 @@ pub enum DropReason {
         /// The address.
         address: IpAddr,
         /// The hardware address that it should have.
+        mac: Mac,
+    },
+    /// It is the answer to a question of the engine's own.
+    Answer {
+        /// The address that was asked about.
+        address: IpAddr,
+        /// The hardware address that it has.
         mac: Mac,
     },
     /// The engine does not answer for this address.
@@ -49,6 +56,7 @@ impl std::fmt::Display for DropReason {
             Self::EthernetDestination => "ethernet-destination",
             Self::Destination(_) => "ip-destination",
             Self::Announcement { .. } => "announcement",
+            Self::Answer { .. } => "answer",
             Self::AnnounceIp(_) => "announce-ip",
             Self::NotMatchInterface(_) => "not-match-interface",
         })

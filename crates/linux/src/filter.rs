@@ -104,8 +104,8 @@ pub(crate) const EVERY_NDP: [libc::sock_filter; 9] = [
     give(0),
 ];
 
-/// ARP requests for one of these addresses, except those that the interface only overheard and those that go out.
-/// `most` is one of [`SIZES`].
+/// ARP requests for one of these addresses and replies to whoever has one, except those that the interface only overheard
+/// and those that go out; and replies to nobody's address, which answer a probe. `most` is one of [`SIZES`].
 pub(crate) fn arp_requests(targets: Targets<'_>, most: usize) -> Vec<libc::sock_filter> {
     let mut program = incoming();
     program.extend([
@@ -113,8 +113,12 @@ pub(crate) fn arp_requests(targets: Targets<'_>, most: usize) -> Vec<libc::sock_
         equal(libc::ETH_P_ARP as u32, 1, 0),
         give(0),
         load(libc::BPF_H, OPERATION),
-        equal(REQUEST, 1, 0),
+        equal(REQUEST, 5, 0),
+        equal(REPLY, 1, 0),
         give(0),
+        load(libc::BPF_W, ARP_TARGET),
+        equal(0, 0, 1),
+        give(ARP_KEPT),
     ]);
     let Some((values, blur)) = targets.values(false) else {
         program.push(give(ARP_KEPT));
@@ -432,7 +436,8 @@ mod tests {
         let program = arp_requests(Targets::Any, 0);
         for packet_type in [HOST, BROADCAST] {
             assert_eq!(run(&program, &frame(0x0806, 1, 7), packet_type), ARP_KEPT);
-            assert_eq!(run(&program, &frame(0x0806, 2, 7), packet_type), 0);
+            assert_eq!(run(&program, &frame(0x0806, 2, 7), packet_type), ARP_KEPT);
+            assert_eq!(run(&program, &frame(0x0806, 3, 7), packet_type), 0);
             assert_eq!(run(&program, &frame(0x0800, 1, 7), packet_type), 0);
         }
         for packet_type in [OVERHEARD, OUTGOING] {
@@ -443,6 +448,19 @@ mod tests {
         assert_eq!(run(&ARP_REPLIES, &frame(0x0806, 1, 7), HOST), 0);
         assert_eq!(run(&ARP_REPLIES, &frame(0x0800, 2, 7), HOST), 0);
         assert_eq!(run(&ARP_REPLIES, &frame(0x0806, 2, 7), BROADCAST), 0);
+    }
+
+    /// What a host announces by a reply is about its address; what it says to a probe (RFC 5227) is for nobody's.
+    #[test]
+    fn replies_pass_that_announce_one_of_the_addresses_or_answer_a_probe() {
+        let program = arp(&[IpAddr::from([192, 0, 2, 7])].into());
+        let passes = |operation, target: [u8; 4]| {
+            run(&program, &frame(0x0806, operation, u32::from_be_bytes(target)), BROADCAST) != 0
+        };
+        assert!(passes(1, [192, 0, 2, 7]) && passes(2, [192, 0, 2, 7]) && passes(2, [0, 0, 0, 0]));
+        assert!(!passes(1, [192, 0, 2, 8]) && !passes(2, [192, 0, 2, 8]) && !passes(1, [0, 0, 0, 0]));
+        assert!(!passes(3, [192, 0, 2, 7]) && !passes(3, [0, 0, 0, 0]));
+        assert_eq!(run(&program, &frame(0x0806, 2, 0), OVERHEARD), 0);
     }
 
     /// From one address to ten thousand, as a pool gives them: all, every other, every third, strewn by a hash.

@@ -231,9 +231,9 @@ fn log_withdrawn(plan: &NodePlan, service: &ServiceKey, ips: &BTreeSet<IpAddr>, 
         service = %service,
         ip = ?texts(ips),
         protocol = "layer2",
-        // The plan wants it announced, so no interface is left that could.
+        // The plan wants it announced, so no interface is left that could, or a speaker that is no member does.
         reason = reason.map_or("announceFailed", Reason::word),
-        why = reason.map_or_else(|| "no selected interface can answer".to_owned(), ToString::to_string),
+        why = reason.map_or_else(|| "no selected interface can answer, or another speaker does".to_owned(), ToString::to_string),
         "withdrawing service announcement"
     );
 }

@@ -10,7 +10,7 @@ mod reunion;
 mod rules;
 mod spread;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -228,6 +228,8 @@ pub enum Notice {
     },
     /// A member answers on streams but not to datagrams: something in between drops those.
     DatagramsBlocked(Name),
+    /// One of which that was said answers datagrams again. This is said every time.
+    DatagramsPass(Name),
     /// Exchanges fail since this member speaks a version that not all understand.
     Versions(Name),
 }
@@ -271,6 +273,8 @@ pub struct Engine {
     probe_due: bool,
     /// When a member last answered a probe by a datagram.
     acknowledged: Option<Time>,
+    /// Members that answered a probe by a stream only, and none by a datagram since.
+    blocked: BTreeSet<Name>,
     relays: BTreeMap<u32, Relay>,
     gossip_tick: Option<Ticker>,
     push_pull_at: Option<Time>,
@@ -313,6 +317,7 @@ impl Engine {
             probe_tick: None,
             probe_due: false,
             acknowledged: None,
+            blocked: BTreeSet::new(),
             relays: BTreeMap::new(),
             gossip_tick: None,
             push_pull_at: None,

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use ferrolb_net_types::Time;
 
 use super::exchange::Purpose;
-use super::{Engine, Notice, StreamId};
+use super::{Engine, Notice, Output, StreamId};
 use crate::member::{ANSWERS_STREAMS, Member, SENDS_NACKS, address_bytes, socket};
 use crate::name::Name;
 use crate::settings::Role;
@@ -177,6 +177,7 @@ impl Engine {
         let Some(probe) = self.end_probe() else { return };
         if probe.stream_answered {
             self.change_health(-1);
+            self.blocked.insert(probe.target.name.clone());
             self.notice(now, Notice::DatagramsBlocked(probe.target.name));
             return;
         }
@@ -197,8 +198,13 @@ impl Engine {
 
     pub(super) fn acked(&mut self, now: Time, sequence: u32) {
         if self.probe.as_ref().is_some_and(|probe| probe.sequence == sequence) {
-            self.end_probe();
+            let probe = self.end_probe();
             self.acknowledged = Some(now);
+            if let Some(name) = probe.map(|probe| probe.target.name).filter(|name| self.blocked.remove(name))
+            {
+                self.notices.remove(&Notice::DatagramsBlocked(name.clone()));
+                self.outputs.push_back(Output::Notice(Notice::DatagramsPass(name)));
+            }
             self.change_health(-1);
             // A tick that came meanwhile is not lost.
             self.advance_probe(now);

@@ -127,10 +127,10 @@ impl Engine {
 }
 
 /// Whether somebody must have meant it. To who has no key, one in some hundred encrypted datagrams looks like a request
-/// for nothing at all.
+/// for nothing at all, and one in some thousand like one for what is no address, or nobody.
 fn says_something(message: &Message) -> bool {
     match message {
-        Message::IndirectPing(request) => !request.target.is_empty(),
+        Message::IndirectPing(request) => matches!(request.target.len(), 4 | 16) && !request.node.is_empty(),
         _ => true,
     }
 }

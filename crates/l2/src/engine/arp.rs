@@ -15,7 +15,7 @@ impl Engine {
         let request = Frame::parse(bytes).map_err(DropReason::Malformed)?;
         let asked = match request.packet {
             Packet { operation: Operation::Request, target_ip, .. } => target_ip,
-            Packet { operation: Operation::Reply, .. } => return Err(DropReason::ArpReply),
+            Packet { operation: Operation::Reply, .. } => return Err(self.hear_reply(interface, &request)),
             Packet { operation: Operation::Unknown(number), .. } => {
                 return Err(DropReason::MessageType(number));
             }
@@ -43,6 +43,36 @@ impl Engine {
             },
         };
         Ok(Answer { address, frame: reply.emit().into() })
+    }
+
+    /// What a reply says: an answer to a question of this engine, which names no sender, or an announcement.
+    fn hear_reply(&self, interface: &Interface, reply: &Frame) -> DropReason {
+        let Packet { sender_mac: mac, sender_ip, target_ip, .. } = reply.packet;
+        let address = IpAddr::V4(sender_ip);
+        let answers = reply.destination == interface.mac && target_ip.is_unspecified();
+        if answers && self.asked.contains(&address) {
+            DropReason::Answer { address, mac }
+        } else if target_ip == sender_ip && self.announces(address) {
+            DropReason::Announcement { address, mac }
+        } else {
+            DropReason::ArpReply
+        }
+    }
+}
+
+/// Asks one host whether it has the address. As a probe does (RFC 5227 section 2.1.1) it gives no sender, so that
+/// nobody learns anything from it.
+pub(super) fn question(address: Ipv4Addr, of: Mac, mac: Mac) -> Frame {
+    Frame {
+        destination: of,
+        source: mac,
+        packet: Packet {
+            operation: Operation::Request,
+            sender_mac: mac,
+            sender_ip: Ipv4Addr::UNSPECIFIED,
+            target_mac: Mac::ZERO,
+            target_ip: address,
+        },
     }
 }
 

@@ -25,6 +25,8 @@ pub struct Engine {
     addresses: BTreeMap<IpAddr, Address>,
     groups: Groups,
     bursts: Bursts,
+    /// What others were asked about, until that is forgotten.
+    asked: BTreeSet<IpAddr>,
     /// Withdrawn addresses whose counters are still shown, by the time they go.
     fading: BTreeSet<(Time, IpAddr)>,
     output: VecDeque<Output>,
@@ -34,9 +36,9 @@ pub struct Engine {
 /// Which addresses were gained, and whether any was lost.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Those that the engine answers for and did not before; some may be lost again.
+    /// Those that the engine answers for, or asks about, and did not before; some may be lost again.
     pub gained: Vec<IpAddr>,
-    /// Whether there is one for which it does no longer answer.
+    /// Whether there is one for which it does no longer answer, or about which it asks no longer.
     pub lost: bool,
 }
 
@@ -76,6 +78,20 @@ pub enum Input<'a> {
     },
     /// The node no longer answers for the address.
     Withdraw {
+        /// The address.
+        address: IpAddr,
+    },
+    /// Ask one host, and nobody else, whether it has an address. Until that is forgotten its answers are passed on.
+    Ask {
+        /// The interface to ask on.
+        interface: IfIndex,
+        /// The address.
+        address: IpAddr,
+        /// The host's hardware address.
+        of: Mac,
+    },
+    /// Answers about this address are of no interest any more.
+    Forget {
         /// The address.
         address: IpAddr,
     },
@@ -135,6 +151,15 @@ pub enum Output {
         /// The hardware address that it should have. Never one of this engine's interfaces.
         mac: Mac,
     },
+    /// Somebody has an address that was asked about.
+    Answered {
+        /// The interface on which it said so.
+        interface: IfIndex,
+        /// The address.
+        address: IpAddr,
+        /// The hardware address that it has. Never one of this engine's interfaces.
+        mac: Mac,
+    },
 }
 
 /// What a frame is for.
@@ -144,6 +169,8 @@ pub enum Purpose {
     Answer,
     /// It tells everybody that the address is here.
     Gratuitous,
+    /// It asks one host whether it has the address. Not counted.
+    Question,
 }
 
 /// The answer to a frame.
@@ -226,6 +253,10 @@ impl Engine {
                 places.into_iter().for_each(|index| self.bursts.start(now, (address, index)));
             }
             Input::Withdraw { address } => self.withdraw(now, address),
+            Input::Ask { interface, address, of } => self.ask(interface, address, of),
+            Input::Forget { address } => {
+                self.changes.lost |= self.asked.remove(&address) && address.is_ipv6();
+            }
             Input::Frame { interface, vlan, bytes } => match self.answer(interface, vlan, bytes) {
                 Ok(Answer { address, frame }) => {
                     if let Some(entry) = self.addresses.get_mut(&address) {
@@ -233,17 +264,20 @@ impl Engine {
                     }
                     self.send(interface, address, Purpose::Answer, frame);
                 }
+                // On a segment with two of its interfaces a node hears itself.
+                Err(DropReason::Announcement { mac, .. } | DropReason::Answer { mac, .. })
+                    if self.interfaces.values().any(|own| own.mac == mac) => {}
                 Err(DropReason::Announcement { address, mac }) => {
-                    // On a segment with two of its interfaces a node hears itself.
-                    if self.interfaces.values().all(|own| own.mac != mac) {
-                        self.output.push_back(Output::Claimed { interface, address, mac });
-                    }
+                    self.output.push_back(Output::Claimed { interface, address, mac });
+                }
+                Err(DropReason::Answer { address, mac }) => {
+                    self.output.push_back(Output::Answered { interface, address, mac });
                 }
                 Err(_) => {}
             },
             Input::SendFailed { address, purpose } => {
-                if let Some(entry) = self.addresses.get_mut(&address) {
-                    let counter = entry.counters.of(purpose);
+                let entry = self.addresses.get_mut(&address);
+                if let Some(counter) = entry.and_then(|entry| entry.counters.of(purpose)) {
                     *counter = counter.saturating_sub(1);
                 }
             }
@@ -333,6 +367,12 @@ impl Engine {
         let answers =
             move |interface: &&Interface| announced.is_some_and(|on| interface.answers(address, on));
         self.interfaces.values().filter(answers)
+    }
+
+    /// IPv6 addresses that are asked about: what is said of them has to reach the engine. Answers about IPv4 addresses come
+    /// without a target.
+    pub fn asked(&self) -> impl Iterator<Item = IpAddr> {
+        self.asked.iter().copied().filter(IpAddr::is_ipv6)
     }
 
     /// What was done for each address, ascending, IPv4 first.
@@ -436,20 +476,35 @@ impl Engine {
         self.output.extend(able.map(|interface| output(interface.index)));
     }
 
+    fn ask(&mut self, index: IfIndex, address: IpAddr, of: Mac) {
+        if self.asked.insert(address) && address.is_ipv6() {
+            self.changes.gained.push(address);
+        }
+        let Some(interface) = self.interfaces.get(&index) else { return };
+        let frame = match (address, interface.link_local) {
+            (IpAddr::V4(ip), _) if interface.arp => arp::question(ip, of, interface.mac).emit().into(),
+            (IpAddr::V6(ip), Some(link_local)) => ndp::question(ip, of, interface.mac, link_local).emit(),
+            _ => return,
+        };
+        self.send(index, address, Purpose::Question, frame);
+    }
+
     fn send(&mut self, interface: IfIndex, address: IpAddr, purpose: Purpose, frame: Bytes) {
-        if let Some(entry) = self.addresses.get_mut(&address) {
-            *entry.counters.of(purpose) += 1;
+        let entry = self.addresses.get_mut(&address);
+        if let Some(counter) = entry.and_then(|entry| entry.counters.of(purpose)) {
+            *counter += 1;
         }
         self.output.push_back(Output::Send { interface, address, purpose, frame });
     }
 }
 
 impl Counters {
-    /// The counter of frames sent for this purpose.
-    fn of(&mut self, purpose: Purpose) -> &mut u64 {
+    /// The counter of frames sent for this purpose, if they are counted.
+    const fn of(&mut self, purpose: Purpose) -> Option<&mut u64> {
         match purpose {
-            Purpose::Answer => &mut self.responses,
-            Purpose::Gratuitous => &mut self.gratuitous,
+            Purpose::Answer => Some(&mut self.responses),
+            Purpose::Gratuitous => Some(&mut self.gratuitous),
+            Purpose::Question => None,
         }
     }
 }

@@ -30,9 +30,12 @@ impl Engine {
         let address = IpAddr::V6(target);
         let Solicitation { source_mac, .. } = match asking.packet.message {
             Message::Solicitation(solicitation) => solicitation,
-            Message::Advertisement(Advertisement { target_mac, .. }) => {
-                self.asked_for(address)?;
+            Message::Advertisement(Advertisement { target_mac, solicited, .. }) => {
                 let mac = target_mac.unwrap_or(asking.source);
+                if solicited && self.asked.contains(&address) {
+                    return Err(DropReason::Answer { address, mac });
+                }
+                self.asked_for(address)?;
                 return Err(DropReason::Announcement { address, mac });
             }
         };
@@ -63,6 +66,13 @@ impl Engine {
         let frame = Frame { destination: at, source: interface.mac, packet };
         Ok(Answer { address, frame: frame.emit() })
     }
+}
+
+/// Asks one host whether it has the address, as for whether it is still reachable (RFC 4861 section 7.3.3).
+pub(super) fn question(address: Ipv6Addr, of: Mac, mac: Mac, link_local: Ipv6Addr) -> Frame {
+    let message = Message::Solicitation(Solicitation { target: address, source_mac: Some(mac) });
+    let packet = Packet { source: link_local, destination: address, message };
+    Frame { destination: of, source: mac, packet }
 }
 
 /// One round: an unsolicited advertisement to everybody (RFC 4861 section 7.2.6).
@@ -318,6 +328,36 @@ mod tests {
         engine.handle(Time::millis(20_000), Input::Interfaces(&moved));
         assert_eq!(outputs(&mut engine), []);
         assert!(sent(&mut engine).iter().all(|(_, index, ..)| *index == ENS18));
+    }
+
+    #[test]
+    fn a_host_that_is_asked_says_whether_it_has_the_address() {
+        let mut asked = engine();
+        announce(&mut asked, Time::ZERO, vip(), &Interfaces::All);
+        sent_after_joins(&mut asked);
+        let mut asking = Engine::new();
+        let there = Interface { mac: ASKER, ..interface(ENS18, Some("fe80::9")) };
+        asking.handle(Time::ZERO, Input::Interfaces(&[there]));
+        asking.handle(Time::ZERO, Input::Ask { interface: ENS18, address: vip().into(), of: OWN });
+        assert_eq!(asking.asked().collect::<Vec<_>>(), [IpAddr::from(vip())]);
+        assert_eq!(asking.take_changes().gained, [IpAddr::from(vip())], "what is said of it is to be let in");
+        let hear = |engine: &mut Engine, bytes: &[u8]| {
+            engine.handle(Time::ZERO, Input::Frame { interface: ENS18, vlan: None, bytes });
+            engine.poll()
+        };
+        let frame_of = |output: Option<Output>, wanted: Purpose| match output {
+            Some(Output::Send { purpose, frame, .. }) if purpose == wanted => frame,
+            other => panic!("{other:?}"),
+        };
+        let question = frame_of(asking.poll(), Purpose::Question);
+        let answer = frame_of(hear(&mut asked, &question), Purpose::Answer);
+        let answered = Output::Answered { interface: ENS18, address: vip().into(), mac: OWN };
+        assert_eq!(hear(&mut asking, &answer), Some(answered));
+        // An announcement of an address that this engine does not have is no answer.
+        assert_eq!(hear(&mut asking, &announcement(vip(), OWN, ip("fe80::1")).emit()), None);
+        asking.handle(Time::ZERO, Input::Forget { address: vip().into() });
+        assert!(asking.take_changes().lost && asking.asked().next().is_none());
+        assert_eq!(hear(&mut asking, &answer), None);
     }
 
     fn sent_after_joins(engine: &mut Engine) {

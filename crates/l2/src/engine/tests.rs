@@ -240,9 +240,54 @@ fn an_announcement_of_somebody_else_is_told_and_not_answered() {
     engine.handle(Time::ZERO, Input::Frame { interface: ENS18, vlan: None, bytes: &bytes });
     assert_eq!(engine.poll(), Some(Output::Claimed { interface: ENS18, address: VIP, mac: OTHER }));
     assert_eq!(engine.poll(), None);
+    // AN-3: the same as a reply.
+    bytes[21] = 2;
+    engine.handle(Time::ZERO, Input::Frame { interface: ENS18, vlan: None, bytes: &bytes });
+    assert_eq!(engine.poll(), Some(Output::Claimed { interface: ENS18, address: VIP, mac: OTHER }));
+    assert_eq!(engine.poll(), None);
     // The own announcement, sent on another interface of the same segment.
     bytes[22..28].copy_from_slice(&OWN.0);
     engine.handle(Time::ZERO, Input::Frame { interface: ENS18, vlan: None, bytes: &bytes });
     assert_eq!(engine.poll(), None);
     assert_eq!(engine.counters().next().unwrap().1.requests, 0);
+}
+
+/// A question goes to one host, names no sender, and is answered by an engine that has the address.
+#[test]
+fn a_host_that_is_asked_says_whether_it_has_the_address() {
+    let mut asking = Engine::new();
+    asking.handle(Time::ZERO, Input::Interfaces(&[interface(ENS18, "ens18", OTHER)]));
+    let ask = Input::Ask { interface: ENS18, address: VIP, of: OWN };
+    asking.handle(Time::ZERO, ask.clone());
+    let Some(Output::Send { interface: ENS18, address: VIP, purpose: Purpose::Question, frame }) =
+        asking.poll()
+    else {
+        panic!("no question")
+    };
+    let question = Frame::parse(&frame).unwrap();
+    assert_eq!((question.destination, question.packet.sender_ip), (OWN, Ipv4Addr::UNSPECIFIED));
+
+    let mut asked = engine(&Interfaces::All);
+    let hear = |engine: &mut Engine, bytes: &[u8]| {
+        engine.handle(Time::ZERO, Input::Frame { interface: ENS18, vlan: None, bytes });
+        engine.poll()
+    };
+    let Some(Output::Send { purpose: Purpose::Answer, frame: answer, .. }) = hear(&mut asked, &frame) else {
+        panic!("no answer")
+    };
+    let answered = Some(Output::Answered { interface: ENS18, address: VIP, mac: OWN });
+    assert_eq!(hear(&mut asking, &answer), answered);
+    asking.handle(Time::ZERO, ask);
+    asking.poll();
+    // To another host, or to somebody's address, it is no answer; nor is it when nobody wants to know.
+    let mut other = answer.to_vec();
+    other[..6].copy_from_slice(&[2, 0, 0, 0, 0, 7]);
+    assert_eq!(hear(&mut asking, &other), None);
+    assert_eq!(hear(&mut asking, &request(OTHER, Operation::Reply, VIP4)), None);
+    asking.handle(Time::ZERO, Input::Forget { address: VIP });
+    assert_eq!(hear(&mut asking, &answer), None);
+    assert_eq!(asking.counters().count(), 0);
+    // Where an interface does not speak ARP, nothing can be asked.
+    asking.handle(Time::ZERO, Input::Ask { interface: ENS19, address: VIP, of: OWN });
+    assert_eq!(asking.poll(), None);
 }

@@ -217,6 +217,7 @@ proptest! {
                         prop_assert!(model.announced.contains_key(&address));
                         prop_assert!(model.interfaces.values().all(|own| own.mac != mac));
                     }
+                    Output::Answered { .. } => prop_assert!(false, "nobody asked"),
                 }
             }
             prop_assert_eq!(answers, usize::from(expected.is_some()));

@@ -15,6 +15,7 @@ use ferrolb_announce::{AddressPlan, Members, NodePlan, Standing, owner};
 use ferrolb_net_types::{NodeName, Time};
 
 use super::Wire;
+use super::disputes::Claimant;
 
 /// How an address is given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +36,7 @@ impl Wire {
             }
             None => self.decide_all(now, Manner::HandOver),
         }
+        self.review_disputes(now);
     }
 
     /// From now on these speakers live.
@@ -49,6 +51,7 @@ impl Wire {
             // With ten thousand addresses most of this must be nothing but a look.
             plan.addresses.keys().for_each(|ip| self.reconsider(now, *ip, manner));
         }
+        self.review_disputes(now);
     }
 
     /// Decides about every address, once everything is known that decides.
@@ -72,9 +75,9 @@ impl Wire {
         }
     }
 
-    /// Somebody else has announced an address of this node. That decides nothing: it only ends the answering for what
-    /// was given up, now or soon.
-    pub(super) fn claimed(&mut self, now: Time, ip: IpAddr) {
+    /// Somebody else has announced an address of this node. That ends the answering for what was given up, now or soon;
+    /// what this node leads may be in dispute.
+    pub(super) fn claimed(&mut self, now: Time, ip: IpAddr, claimant: Claimant) {
         // Who ends keeps only what nobody else could have; now somebody can.
         if self.handing.contains_key(&ip) || self.stopping.is_some() {
             self.give_up(now, ip);
@@ -83,6 +86,7 @@ impl Wire {
             if self.returned.remove(&ip).is_some_and(|back| now.since(back) < JUST_NOW) {
                 self.announce_again(now, ip);
             }
+            self.dispute(now, ip, claimant);
         }
     }
 
@@ -96,6 +100,7 @@ impl Wire {
     /// Those who follow another's announcement are to learn who has the address.
     fn announce_again(&mut self, now: Time, ip: IpAddr) {
         self.claims.remove(&ip);
+        self.defended(now, ip);
         self.engine.handle(now, ferrolb_l2::Input::Again { address: ip });
     }
 
@@ -118,7 +123,7 @@ impl Wire {
     }
 
     /// Makes the engine agree with the plan and the members about one address.
-    fn decide(&mut self, now: Time, ip: IpAddr, manner: Manner) {
+    pub(super) fn decide(&mut self, now: Time, ip: IpAddr, manner: Manner) {
         if self.stopping.is_some() {
             return;
         }
@@ -126,6 +131,7 @@ impl Wire {
         let address = plan.addresses.get(&ip);
         let owner = address.and_then(|address| owner(address, members));
         match address.filter(|_| owner == Some(&self.node)) {
+            Some(_) if self.disputes.yields(ip) => {}
             Some(address) => {
                 let interfaces = &address.interfaces;
                 self.engine.handle(now, ferrolb_l2::Input::Announce { address: ip, interfaces });
@@ -154,7 +160,7 @@ impl Wire {
         }
     }
 
-    fn give_up(&mut self, now: Time, ip: IpAddr) {
+    pub(super) fn give_up(&mut self, now: Time, ip: IpAddr) {
         self.handing.remove(&ip);
         self.claims.remove(&ip);
         self.returned.remove(&ip);

@@ -12,6 +12,7 @@
 //! ```
 
 mod answering;
+mod disputes;
 mod membership;
 mod report;
 #[cfg(test)]
@@ -28,6 +29,7 @@ pub use ferrolb_l2::{Changes, Counters, Interface, Purpose};
 use ferrolb_net_types::{IfIndex, NodeName, Time};
 
 use answering::Manner;
+use disputes::{Claimant, Disputes};
 use membership::Answering;
 pub use membership::{Cause, Gossip, Membership, Peer, Trouble};
 use report::Pending;
@@ -52,6 +54,10 @@ pub struct Wire {
     claims: BTreeMap<IpAddr, Time>,
     /// Addresses that were being handed over when this node came to lead them again, and when that was.
     returned: BTreeMap<IpAddr, Time>,
+    /// Addresses that others answer for as well, for want of the members' agreement.
+    disputes: Disputes,
+    /// The hosts of the speakers that should be members.
+    peers: BTreeMap<NodeName, IpAddr>,
     /// Until when stopping may take.
     stopping: Option<Time>,
     stopped: bool,
@@ -150,6 +156,8 @@ impl Wire {
             handing: BTreeMap::new(),
             claims: BTreeMap::new(),
             returned: BTreeMap::new(),
+            disputes: Disputes::default(),
+            peers: BTreeMap::new(),
             stopping: None,
             stopped: false,
             last: Time::ZERO,
@@ -165,7 +173,11 @@ impl Wire {
                 self.engine.handle(now, ferrolb_l2::Input::Frame { interface, vlan, bytes });
             }
             Input::Gossip(input) => self.tell_gossip(now, |gossip| gossip.handle(now, input)),
-            Input::Peers(peers) => self.tell_gossip(now, |gossip| gossip.set_peers(now, peers)),
+            Input::Peers(peers) => {
+                self.peers = peers.iter().map(|peer| (peer.node.clone(), peer.address.ip())).collect();
+                self.tell_gossip(now, |gossip| gossip.set_peers(now, peers));
+                self.review_disputes(now);
+            }
             Input::Api { working } => self.tell_gossip(now, |gossip| gossip.set_api(now, working)),
             Input::Stop => self.stop(now),
             Input::Plan(plan) => {
@@ -195,6 +207,7 @@ impl Wire {
         self.look_at_the_clock(now);
         self.tell_gossip(now, |gossip| gossip.handle_timeout(now));
         self.end_handing(now);
+        self.tend_disputes(now);
         self.engine.handle_timeout(now);
         self.look_at_counters(now);
     }
@@ -215,8 +228,12 @@ impl Wire {
                 }
                 ferrolb_l2::Output::Join { interface, group } => Output::Join { interface, group },
                 ferrolb_l2::Output::Leave { interface, group } => Output::Leave { interface, group },
-                ferrolb_l2::Output::Claimed { address, .. } => {
-                    self.claimed(now, address);
+                ferrolb_l2::Output::Claimed { interface, address, mac } => {
+                    self.claimed(now, address, Claimant { interface, mac });
+                    continue;
+                }
+                ferrolb_l2::Output::Answered { interface, address, mac } => {
+                    self.answered(now, address, Claimant { interface, mac });
                     continue;
                 }
             });
@@ -236,7 +253,8 @@ impl Wire {
     pub fn next_deadline(&self) -> Option<Time> {
         let gossip = self.gossip.as_ref().and_then(membership::Machine::next_deadline);
         let stopping = self.stopping.filter(|_| !self.stopped);
-        [self.engine.next_deadline(), gossip, self.report.deadline(), stopping]
+        let disputes = self.disputes.next_deadline();
+        [self.engine.next_deadline(), gossip, self.report.deadline(), stopping, disputes]
             .into_iter()
             .flatten()
             .chain(self.handing.values().copied())
@@ -248,7 +266,13 @@ impl Wire {
         self.owned.iter().copied()
     }
 
-    /// What has changed of [`Wire::owned`] since this was asked last.
+    /// The addresses about which frames are to be handed in, in no particular order: those that are owned, and those
+    /// that somebody else is asked about.
+    pub fn heeded(&self) -> impl Iterator<Item = IpAddr> {
+        self.owned().chain(self.engine.asked())
+    }
+
+    /// What has changed of [`Wire::heeded`] since this was asked last.
     pub fn take_owned_changes(&mut self) -> Changes {
         self.engine.take_changes()
     }

@@ -69,7 +69,7 @@ fn a_quick_restart_moves_nothing() {
 fn go_1_halves_that_were_apart_are_one_within_a_second_and_have_one_owner() {
     for seed in 0..20 {
         let mut network = Network::settled(seed, 5, 20);
-        network.part(&[0, 1], &[2, 3, 4]);
+        network.tear(&[0, 1], &[2, 3, 4]);
         network.run(seconds(120));
         for half in [[0, 1].as_slice(), &[2, 3, 4]] {
             let rightful = network.rightful_among(&half.iter().copied().collect());
@@ -80,7 +80,7 @@ fn go_1_halves_that_were_apart_are_one_within_a_second_and_have_one_owner() {
                 );
             }
         }
-        network.cut.clear();
+        network.heal();
         let healed = network.now;
         let one = |network: &Network| network.owners() == network.rightful();
         assert!(network.run_until(seconds(1), one), "seed {seed}: {:?}", network.owners());

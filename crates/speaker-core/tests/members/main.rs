@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // the helpers of tests
 
 mod away;
+mod disputes;
 mod lines;
 mod network;
 mod orders;

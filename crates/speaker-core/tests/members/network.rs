@@ -11,6 +11,7 @@ use ferrolb_announce::{Endpoint, Ingress, Inputs, NodePlan, Service};
 use ferrolb_config::{Config, L2Advertisement, Pool};
 use ferrolb_gossip::wire::{Codec, Key, KeyRule, Keyring, StreamError, StreamMessage, StreamReader};
 use ferrolb_gossip::{Engine, Settings, StreamFailure, StreamId};
+use ferrolb_l2::wire::{Frame, Operation, Packet};
 use ferrolb_net_types::{IfIndex, Interfaces, Mac, NodeName, PoolName, ServiceKey, Time};
 use ferrolb_speaker_core::wire::{Gossip, Input, Interface, Membership, Output, Peer, Purpose, Wire};
 
@@ -26,6 +27,10 @@ pub(crate) fn address(node: usize) -> SocketAddr {
 
 pub(crate) fn vip(number: usize) -> IpAddr {
     [192, 168, 10, 100 + u8::try_from(number).unwrap()].into()
+}
+
+pub(crate) fn mac(node: usize) -> Mac {
+    Mac([2, 0, 0, 0, 0, u8::try_from(node).unwrap()])
 }
 
 pub(crate) fn codec(secret: &[u8]) -> Codec {
@@ -80,6 +85,10 @@ pub(crate) struct Network {
     pub(crate) no_datagrams: BTreeSet<(usize, usize)>,
     /// From whom to whom no streams can be opened, but datagrams pass.
     pub(crate) no_streams: BTreeSet<(usize, usize)>,
+    /// From whom to whom no frames pass.
+    pub(crate) torn: BTreeSet<(usize, usize)>,
+    /// Hosts that do not say what addresses of their own they have.
+    pub(crate) mute: BTreeSet<usize>,
     /// Hosts that neither send nor get frames.
     pub(crate) off_segment: BTreeSet<usize>,
     /// Gratuitous frames: when, whose, which address.
@@ -130,6 +139,8 @@ impl Network {
             cut: BTreeSet::new(),
             no_datagrams: BTreeSet::new(),
             no_streams: BTreeSet::new(),
+            torn: BTreeSet::new(),
+            mute: BTreeSet::new(),
             off_segment: BTreeSet::new(),
             gratuitous: Vec::new(),
             told: BTreeMap::new(),
@@ -198,9 +209,13 @@ impl Network {
         let mut settings = Settings::speaker(name(node).as_str().into(), address(node), codec(secret));
         settings.profile.probe_interval = self.probe_interval.unwrap_or(settings.profile.probe_interval);
         let mut wire = Wire::new(name(node), Some(Gossip { settings, seed }));
-        let mac = Mac([2, 0, 0, 0, 0, u8::try_from(node).unwrap()]);
-        let interface =
-            Interface { index: IfIndex(2), name: "ens18".into(), mac, arp: true, link_local: None };
+        let interface = Interface {
+            index: IfIndex(2),
+            name: "ens18".into(),
+            mac: mac(node),
+            arp: true,
+            link_local: None,
+        };
         wire.handle(self.now, Input::Interfaces(&[interface]));
         let host = self.hosts.get_mut(&node).unwrap();
         host.codec = codec(secret);
@@ -279,6 +294,37 @@ impl Network {
                 self.cut.extend([(a, b), (b, a)]);
             }
         }
+    }
+
+    /// Cuts both directions between two groups, for frames as well.
+    pub(crate) fn tear(&mut self, left: &[usize], right: &[usize]) {
+        self.part(left, right);
+        for &a in left {
+            for &b in right {
+                self.torn.extend([(a, b), (b, a)]);
+            }
+        }
+    }
+
+    /// Everything passes again.
+    pub(crate) fn heal(&mut self) {
+        self.cut.clear();
+        self.torn.clear();
+        self.off_segment.clear();
+    }
+
+    /// Somebody on the segment who is no speaker announces an address.
+    pub(crate) fn claim(&mut self, ip: IpAddr, mac: Mac) {
+        let IpAddr::V4(ip) = ip else { panic!("{ip}") };
+        let packet = Packet {
+            operation: Operation::Request,
+            sender_mac: mac,
+            sender_ip: ip,
+            target_mac: Mac::ZERO,
+            target_ip: ip,
+        };
+        let frame = Frame { destination: Mac::BROADCAST, source: mac, packet }.emit();
+        (0..self.nodes).for_each(|node| self.later(node, Happening::Frame(frame.to_vec())));
     }
 
     /// The members as a node's control side knows them.
@@ -365,6 +411,9 @@ impl Network {
     }
 
     fn happen(&mut self, node: usize, happening: Happening) {
+        if let Happening::Frame(bytes) = &happening {
+            self.kernel(node, bytes);
+        }
         let host = self.hosts.get_mut(&node).unwrap();
         if host.frozen {
             host.waiting.push_back(happening);
@@ -405,6 +454,23 @@ impl Network {
         }
     }
 
+    /// The host itself answers for its own address, whatever becomes of its speaker.
+    fn kernel(&mut self, node: usize, bytes: &[u8]) {
+        let Ok(Frame { destination, packet, .. }) = Frame::parse(bytes) else { return };
+        let own = packet.operation == Operation::Request && address(node).ip() == packet.target_ip;
+        if own && [Mac::BROADCAST, mac(node)].contains(&destination) && !self.mute.contains(&node) {
+            let answer = Packet {
+                operation: Operation::Reply,
+                sender_mac: mac(node),
+                sender_ip: packet.target_ip,
+                target_mac: packet.sender_mac,
+                target_ip: packet.sender_ip,
+            };
+            let frame = Frame { destination: packet.sender_mac, source: mac(node), packet: answer }.emit();
+            self.broadcast(node, &frame);
+        }
+    }
+
     fn gossip(&mut self, node: usize, input: ferrolb_gossip::Input<'_>) {
         let now = self.now;
         match &mut self.hosts.get_mut(&node).unwrap().process {
@@ -431,9 +497,7 @@ impl Network {
                         if purpose == Purpose::Gratuitous {
                             self.gratuitous.push((now, node, address));
                         }
-                        if !self.off_segment.contains(&node) {
-                            self.broadcast(node, &frame);
-                        }
+                        self.broadcast(node, &frame);
                         continue;
                     }
                     Some(Output::Report(report)) => {
@@ -497,7 +561,8 @@ impl Network {
 
     fn broadcast(&mut self, from: usize, frame: &[u8]) {
         for node in (0..self.nodes).filter(|node| *node != from) {
-            if !self.off_segment.contains(&node) {
+            let off = [from, node].iter().any(|host| self.off_segment.contains(host));
+            if !off && !self.torn.contains(&(from, node)) {
                 self.later(node, Happening::Frame(frame.to_vec()));
             }
         }

@@ -238,7 +238,7 @@ impl Thread {
         }
     }
 
-    /// Lets only requests for what this node owns wake this thread. While that changes quickly, those for neighbours pass
+    /// Lets only what this node owns, or asks about, wake this thread. While that changes quickly, those for neighbours pass
     /// as well: many addresses make a long program.
     fn narrow(&mut self, now: Time) {
         let changes = self.wire.take_owned_changes();
@@ -259,16 +259,16 @@ impl Thread {
                     near
                 }
                 None if changes.gained.is_empty() => return,
-                None => self.wire.owned().collect(),
+                None => self.wire.heeded().collect(),
             };
             self.filter(now, |socket| socket.narrow_to_neighbourhoods(&near));
             self.filters.near = Some(near);
             return;
         }
         let begin = self.now();
-        let owned = self.wire.owned().collect();
+        let heeded = self.wire.heeded().collect();
         self.filters = Filters::default();
-        self.filter(now, |socket| socket.narrow(&owned));
+        self.filter(now, |socket| socket.narrow(&heeded));
         let end = self.now();
         self.filters.not_before = end + end.since(begin) * NARROWING_SHARE;
     }

@@ -101,7 +101,8 @@ impl Troubles {
         let of = |address: &SocketAddr| self.peers.get(address).is_some_and(|peer| peer.node == *node);
         self.failing.retain(|address, _| !of(address));
         self.noticed.retain(|trouble, _| {
-            trouble.node != *node || !matches!(trouble.cause, Cause::Key | Cause::Label | Cause::Version)
+            let over = matches!(trouble.cause, Cause::Key | Cause::Label | Cause::Version | Cause::Datagrams);
+            trouble.node != *node || !over
         });
     }
 
@@ -111,6 +112,12 @@ impl Troubles {
             Notice::Undecryptable(ip) => self.at(*ip, Cause::Key),
             Notice::Label(ip) => self.at(*ip, Cause::Label),
             Notice::DatagramsBlocked(name) => self.named(name, Cause::Datagrams),
+            Notice::DatagramsPass(name) => {
+                for trouble in self.named(name, Cause::Datagrams) {
+                    self.noticed.remove(&trouble);
+                }
+                return;
+            }
             Notice::Conflict { name, .. } => self.named(name, Cause::Name),
             Notice::Versions(name) => self.named(name, Cause::Version),
         };
@@ -125,11 +132,20 @@ impl Troubles {
             !forged && now.since(**last) < FORGOTTEN
         });
         let mut found: BTreeSet<Trouble> = noticed.map(|(trouble, _)| trouble.clone()).collect();
-        let explained: BTreeSet<SocketAddr> = found.iter().map(|trouble| trouble.address).collect();
+        let explained: BTreeSet<SocketAddr> = found
+            .iter()
+            .filter(|trouble| trouble.cause != Cause::Datagrams)
+            .map(|trouble| trouble.address)
+            .collect();
         for (address, (since, cause)) in &self.failing {
             let Some(peer) = self.peers.get(address).filter(|peer| peer.awaited) else { continue };
             let lasts = now.since(*since) >= grace(*cause);
-            if !lasts || explained.contains(address) {
+            if !lasts {
+                continue;
+            }
+            // It answered streams when that was noticed, but does so no longer.
+            found.retain(|trouble| trouble.address != *address || trouble.cause != Cause::Datagrams);
+            if explained.contains(address) {
                 continue;
             }
             let cause = match cause {
@@ -244,6 +260,35 @@ mod tests {
             assert_eq!(said(&troubles, at(95), usable), Vec::<String>::new(), "{notice:?}");
             assert!(troubles.next_deadline(at(5)).is_none_or(|deadline| deadline == at(95)));
         }
+    }
+
+    #[test]
+    fn blocked_datagrams_are_forgotten_once_they_pass_or_streams_do_not() {
+        let blocked = "n1 (10.0.0.1:7946): it answers streams (TCP), but no datagrams (UDP)";
+        let noticed = || {
+            let mut troubles = troubles();
+            troubles.notice(at(5), &Notice::DatagramsBlocked("n1".into()));
+            assert_eq!(said(&troubles, at(5), &["n1"]), [blocked]);
+            troubles
+        };
+        let mut troubles = noticed();
+        troubles.notice(at(6), &Notice::DatagramsPass("n2".into()));
+        assert_eq!(said(&troubles, at(6), &["n1"]), [blocked], "another");
+        troubles.notice(at(6), &Notice::DatagramsPass("n1".into()));
+        assert_eq!(said(&troubles, at(6), &["n1"]), Vec::<String>::new(), "a datagram was acknowledged");
+        troubles = noticed();
+        troubles.joined(&"n1".into());
+        assert_eq!(said(&troubles, at(6), &["n1"]), Vec::<String>::new(), "it was given up and is back");
+        // Its process ends: for a moment it may only be restarted.
+        troubles = noticed();
+        let refused = Err(ExchangeError::Stream(StreamFailure::Refused));
+        troubles.exchanged(at(7), peer(1, true).address, &refused);
+        assert_eq!(said(&troubles, at(16), &[]), [blocked]);
+        assert_eq!(troubles.next_deadline(at(16)), Some(at(17)));
+        assert_eq!(said(&troubles, at(17), &[]), ["n1 (10.0.0.1:7946): its port is closed"]);
+        // A key is what explains it, whatever else was noticed.
+        troubles.notice(at(18), &Notice::Undecryptable([10, 0, 0, 1].into()));
+        assert_eq!(said(&troubles, at(18), &[]), ["n1 (10.0.0.1:7946): it uses another key"]);
     }
 
     #[test]
