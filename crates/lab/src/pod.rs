@@ -7,7 +7,7 @@
 //! `POST /unready` switch it.
 
 use std::io::Write as _;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -49,7 +49,8 @@ pub struct Seen {
 /// # Errors
 /// A port is taken, or the log file cannot be opened.
 pub(crate) async fn serve(args: PodArgs) -> Result<()> {
-    let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+    // Of both families.
+    let any = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
     let tcp = TcpListener::bind((any, args.http))
         .await
         .with_context(|| format!("listen on TCP port {}", args.http))?;
@@ -65,18 +66,23 @@ pub(crate) async fn serve(args: PodArgs) -> Result<()> {
             accepted = tcp.accept() => {
                 // A failed accept concerns one connection only; the next one is welcome.
                 if let Ok((stream, peer)) = accepted {
-                    tokio::spawn(connection(stream, peer, Arc::clone(&app)));
+                    tokio::spawn(connection(stream, canonical(peer), Arc::clone(&app)));
                 }
             }
             received = udp.recv_from(&mut datagram) => {
                 if let Ok((_, peer)) = received {
-                    app.note("udp", peer);
-                    let _ = udp.send_to(app.answer(peer).as_bytes(), peer).await;
+                    app.note("udp", canonical(peer));
+                    let _ = udp.send_to(app.answer(canonical(peer)).as_bytes(), peer).await;
                 }
             }
             _ = end.recv() => return Ok(()),
         }
     }
+}
+
+/// An IPv4 address as such, not within one of IPv6.
+fn canonical(peer: SocketAddr) -> SocketAddr {
+    SocketAddr::new(peer.ip().to_canonical(), peer.port())
 }
 
 struct App {

@@ -53,7 +53,7 @@ impl Topology {
         self.hosts.get(&host).expect("build and open fill in every host")
     }
 
-    /// Makes the namespace of a Pod behind `node`, with `address` on its `eth0`.
+    /// Makes the namespace of a Pod behind `node`, with `address` and its [`six`] on its `eth0`.
     ///
     /// # Errors
     /// The host is no node, the name is taken, or the kernel refuses.
@@ -77,8 +77,11 @@ impl Topology {
         let mut inside = Netlink::open_in(&namespace)?;
         inside.set_up("lo")?;
         inside.set_up("eth0")?;
+        let bridge = Ipv4Addr::new(172, 20, network, 1);
         inside.add_address("eth0", address.into(), 24)?;
-        inside.add_route(everything4(), Ipv4Addr::new(172, 20, network, 1).into())?;
+        inside.add_route(everything4(), bridge.into())?;
+        inside.add_address("eth0", six(address).into(), 64)?;
+        inside.add_route(everything6(), six(bridge).into())?;
         Ok(namespace)
     }
 
@@ -191,11 +194,15 @@ impl Topology {
         if let Some(own) = host.pod_network() {
             link.create_bridge(POD_BRIDGE)?;
             link.set_up(POD_BRIDGE)?;
-            link.add_address(POD_BRIDGE, Ipv4Addr::new(172, 20, own, 1).into(), 24)?;
+            let bridge = Ipv4Addr::new(172, 20, own, 1);
+            link.add_address(POD_BRIDGE, bridge.into(), 24)?;
+            link.add_address(POD_BRIDGE, six(bridge).into(), 64)?;
             for other in Host::NODES {
                 match other.pod_network() {
                     Some(network) if network != own => {
-                        link.add_route(pods_of(network), other.address().into())?;
+                        let [four, six] = pods_of(network);
+                        link.add_route(four, other.address().into())?;
+                        link.add_route(six, other.address6().into())?;
                     }
                     _ => {}
                 }
@@ -210,14 +217,27 @@ pub(crate) fn namespace_name(ledger: &Ledger, host: &str) -> String {
     format!("{}-{host}", ledger.lab())
 }
 
-/// The network of every Pod of the cluster.
-pub(crate) fn all_pods() -> Prefix {
-    Prefix::new(Ipv4Addr::new(172, 20, 0, 0).into(), 16).expect("16 is a length of an IPv4 prefix")
+/// The networks of every Pod of the cluster, of IPv4 and of IPv6.
+pub(crate) const ALL_PODS: [(IpAddr, u8); 2] = [
+    (IpAddr::V4(Ipv4Addr::new(172, 20, 0, 0)), 16),
+    (IpAddr::V6(Ipv6Addr::new(0xfd00, 0x20, 0, 0, 0, 0, 0, 0)), 48),
+];
+
+/// The networks of the Pods of one node, of IPv4 and of IPv6.
+pub(crate) fn pods_of(network: u8) -> [Prefix; 2] {
+    let four = Ipv4Addr::new(172, 20, network, 0);
+    [prefix((four.into(), 24)), prefix((six(four).into(), 64))]
 }
 
-/// The network of the Pods of one node.
-pub(crate) fn pods_of(network: u8) -> Prefix {
-    Prefix::new(Ipv4Addr::new(172, 20, network, 0).into(), 24).expect("24 is a length of an IPv4 prefix")
+/// The IPv6 address of a Pod beside its IPv4 address: `fd00:20:0:1::7` beside 172.20.1.7.
+pub(crate) fn six(address: Ipv4Addr) -> Ipv6Addr {
+    let [_, _, network, last] = address.octets();
+    Ipv6Addr::new(0xfd00, 0x20, 0, network.into(), 0, 0, 0, last.into())
+}
+
+/// A network of the bench.
+pub(crate) fn prefix((address, length): (IpAddr, u8)) -> Prefix {
+    Prefix::new(address, length).expect("the lengths of the bench's networks are right")
 }
 
 fn create(ledger: &Ledger, name: &str) -> Result<Namespace> {

@@ -173,13 +173,11 @@ impl Prober {
             if outgoing && frame == request {
                 *left = Some(at);
             }
-            let is_reply = !outgoing && frame.get(20..22) == Some(&[0, 2]);
-            if is_reply
-                && frame.get(28..32) == Some(&target.octets())
+            if !outgoing
                 && let Some(asked) = *left
-                && let Some(mac) = frame.get(22..28).and_then(|bytes| bytes.try_into().ok())
+                && let Some(mac) = answerer(&frame, target, self.source)
             {
-                return Ok(Some(Answer { elapsed: at.saturating_sub(asked), mac: Mac(mac), frame }));
+                return Ok(Some(Answer { elapsed: at.saturating_sub(asked), mac, frame }));
             }
         }
         Ok(None)
@@ -211,15 +209,15 @@ impl Caller {
         let mut buffer = [0; 128];
         loop {
             let received = self.answers.receive(&mut buffer).attempting(|| "hear answers")?;
-            if received.is_none() {
-                if end <= Instant::now() {
-                    return Ok(None);
+            if let Some(received) = received {
+                let frame = buffer.get(..received.length).unwrap_or(&buffer);
+                if let Some(mac) = answerer(frame, target, self.source) {
+                    return Ok(Some(mac));
                 }
+            } else if end <= Instant::now() {
+                return Ok(None);
+            } else {
                 self.poller.wait(Some(end))?.for_each(drop);
-            } else if buffer.get(28..32) == Some(&target.octets())
-                && let Some(mac) = buffer.get(22..28).and_then(|bytes| bytes.try_into().ok())
-            {
-                return Ok(Some(Mac(mac)));
             }
         }
     }
@@ -248,4 +246,39 @@ fn find(interface: &str) -> Result<(IfIndex, Mac)> {
 fn request(Mac(mac): Mac, source: Ipv4Addr, target: Ipv4Addr) -> Vec<u8> {
     let header = [0x08, 0x06, 0, 1, 0x08, 0, 6, 4, 0, 1];
     [&Mac::BROADCAST.0[..], &mac, &header, &mac, &source.octets(), &Mac::ZERO.0, &target.octets()].concat()
+}
+
+/// Who says in a frame that `target` is its, to whoever asked for it from `source` (RFC 826: in an answer the sender is who was asked
+/// for, and the target is who asked). A gratuitous reply has itself as its target, whoever asked meanwhile: it is no answer.
+fn answerer(frame: &[u8], target: Ipv4Addr, source: Ipv4Addr) -> Option<Mac> {
+    let is_answer = frame.get(20..22) == Some(&[0, 2])
+        && frame.get(28..32) == Some(&target.octets())
+        && frame.get(38..42) == Some(&source.octets())
+        && target != source;
+    frame.get(22..28).filter(|_| is_answer)?.try_into().ok().map(Mac)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_a_reply_about_the_target_to_who_asked() {
+        const OWN: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+        const ASKED: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 200);
+        let (mac, other) = (Mac([2, 0, 0, 0, 0, 9]), Ipv4Addr::new(192, 0, 2, 2));
+        let reply = |sender: Ipv4Addr, to: Ipv4Addr| {
+            let mut frame = request(mac, sender, to);
+            frame[21] = 2;
+            frame
+        };
+        let heard = |frame: &[u8]| answerer(frame, ASKED, OWN);
+        assert_eq!(heard(&reply(ASKED, OWN)), Some(mac));
+        assert_eq!(heard(&reply(ASKED, ASKED)), None, "gratuitous");
+        assert_eq!(heard(&reply(ASKED, other)), None, "to somebody else");
+        assert_eq!(heard(&reply(other, OWN)), None, "about somebody else");
+        assert_eq!(heard(&request(mac, ASKED, OWN)), None, "a request");
+        assert_eq!(heard(&reply(ASKED, OWN)[..41]), None, "cut short");
+        assert_eq!(answerer(&reply(OWN, OWN), OWN, OWN), None, "its own gratuitous reply");
+    }
 }

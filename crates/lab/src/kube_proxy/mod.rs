@@ -51,7 +51,10 @@ pub(crate) async fn run(view: View, topology: Topology) {
             }
             ports.sort_by_key(ServicePort::path);
             for host in Host::NODES {
-                let text = ruleset(Node { name: host.name(), pods: topology::all_pods() }, &ports);
+                let text = ruleset(
+                    Node { name: host.name(), pods: topology::ALL_PODS.map(topology::prefix) },
+                    &ports,
+                );
                 if written.get(&host) != Some(&text) {
                     apply(&topology, host, &text).await?;
                     written.insert(host, text);
@@ -66,12 +69,17 @@ pub(crate) async fn run(view: View, topology: Topology) {
 pub(crate) async fn prepare(topology: &Topology) -> Result<()> {
     for host in Host::NODES {
         let Some(network) = host.pod_network() else { continue };
-        let text = format!(
-            "add table ip pod-network\ndelete table ip pod-network\ntable ip pod-network {{\n  chain leaving {{\n    \
-             type nat hook postrouting priority srcnat + 1\n    ip saddr {} ip daddr != {} masquerade\n  }}\n}}\n",
-            topology::pods_of(network),
-            topology::all_pods(),
-        );
+        let mut text = String::new();
+        for (ip, (own, all)) in
+            ["ip", "ip6"].into_iter().zip(topology::pods_of(network).into_iter().zip(topology::ALL_PODS))
+        {
+            text.push_str(&format!(
+                "add table {ip} pod-network\ndelete table {ip} pod-network\ntable {ip} pod-network {{\n  chain leaving \
+                 {{\n    type nat hook postrouting priority srcnat + 1\n    {ip} saddr {own} {ip} daddr != {} \
+                 masquerade\n  }}\n}}\n",
+                topology::prefix(all),
+            ));
+        }
         apply(topology, host, &text).await?;
     }
     Ok(())
@@ -86,7 +94,7 @@ fn is_api(service: &Service) -> bool {
 /// The API's own Service. Whatever its server says of itself, on the bench it is at this address.
 fn api_port() -> ServicePort {
     let backend = Backend {
-        address: Host::Master1.address(),
+        address: Host::Master1.address().into(),
         port: api_server::ADDRESS.port(),
         node: Some(Host::Master1.name().to_owned()),
     };
@@ -95,7 +103,7 @@ fn api_port() -> ServicePort {
         service: "kubernetes".to_owned(),
         name: "https".to_owned(),
         protocol: Protocol::Tcp,
-        cluster_ip: Ipv4Addr::new(10, 96, 0, 1),
+        cluster_ip: Ipv4Addr::new(10, 96, 0, 1).into(),
         port: 443,
         node_port: None,
         load_balancer: Vec::new(),

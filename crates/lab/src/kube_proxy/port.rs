@@ -2,10 +2,10 @@
 //! A port of a Service as kube-proxy looks at it: Services and EndpointSlices joined, one value per port.
 
 use std::collections::BTreeSet;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 use ferrolb_net_types::Prefix;
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::core::v1::{Service, ServiceSpec};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
 /// Transport of a port.
@@ -31,14 +31,14 @@ impl Protocol {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Backend {
     /// Address of the Pod, or of the API server.
-    pub address: Ipv4Addr,
+    pub address: IpAddr,
     /// Its port.
     pub port: u16,
     /// The node it is on, where the slice says so.
     pub node: Option<String>,
 }
 
-/// One port of one Service. Only IPv4 is served.
+/// One port of one Service in one family, that of `cluster_ip`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ServicePort {
     /// Namespace of the Service.
@@ -50,13 +50,13 @@ pub struct ServicePort {
     /// Transport.
     pub protocol: Protocol,
     /// The Service's own address.
-    pub cluster_ip: Ipv4Addr,
+    pub cluster_ip: IpAddr,
     /// The port on `cluster_ip` and on the load balancer's addresses.
     pub port: u16,
     /// The port on every node's own addresses.
     pub node_port: Option<u16>,
     /// Addresses of the load balancer with `ipMode: VIP`, in order.
-    pub load_balancer: Vec<Ipv4Addr>,
+    pub load_balancer: Vec<IpAddr>,
     /// `externalTrafficPolicy: Local`.
     pub local: bool,
     /// `internalTrafficPolicy: Local`.
@@ -68,22 +68,33 @@ pub struct ServicePort {
 }
 
 impl ServicePort {
-    /// The ports of `service`; none for a headless one, one without an IPv4 address, or one of another proxy.
+    /// The ports of `service`, of IPv4 and of IPv6; none for a headless one, or one of another proxy.
     pub fn of(service: &Service, slices: &[&EndpointSlice]) -> Vec<Self> {
         let Some(spec) = &service.spec else { return Vec::new() };
-        // Of a Service with two, the IPv4 one, whichever comes first.
         let own = spec.cluster_ips.iter().flatten().chain(&spec.cluster_ip);
-        let Some(cluster_ip) = own.filter_map(|ip| ip.parse().ok()).next() else {
-            return Vec::new();
-        };
+        let own: BTreeSet<IpAddr> = own.filter_map(|ip| ip.parse().ok()).collect();
+        own.into_iter().flat_map(|cluster_ip| Self::of_family(service, spec, cluster_ip, slices)).collect()
+    }
+
+    fn of_family(
+        service: &Service,
+        spec: &ServiceSpec,
+        cluster_ip: IpAddr,
+        slices: &[&EndpointSlice],
+    ) -> Vec<Self> {
+        let is_six = cluster_ip.is_ipv6();
         let ingress = service.status.iter().flat_map(|status| status.load_balancer.iter());
-        let load_balancer: Vec<Ipv4Addr> = ingress
+        let load_balancer: Vec<IpAddr> = ingress
             .flat_map(|balancer| balancer.ingress.iter().flatten())
             .filter(|entry| entry.ip_mode.as_deref() != Some("Proxy"))
             .filter_map(|entry| entry.ip.as_deref()?.parse().ok())
+            .filter(|ip: &IpAddr| ip.is_ipv6() == is_six)
             .collect();
         let ranges = spec.load_balancer_source_ranges.iter().flatten();
-        let source_ranges: Vec<Prefix> = ranges.filter_map(|range| range.trim().parse().ok()).collect();
+        let source_ranges: Vec<Prefix> = ranges
+            .filter_map(|range| range.trim().parse().ok())
+            .filter(|range: &Prefix| range.first().is_ipv6() == is_six)
+            .collect();
         spec.ports
             .iter()
             .flatten()
@@ -104,7 +115,7 @@ impl ServicePort {
                     local: spec.external_traffic_policy.as_deref() == Some("Local"),
                     internal_local: spec.internal_traffic_policy.as_deref() == Some("Local"),
                     source_ranges: source_ranges.clone(),
-                    backends: backends(slices, &name),
+                    backends: backends(slices, if is_six { "IPv6" } else { "IPv4" }, &name),
                     name,
                 })
             })
@@ -123,10 +134,10 @@ impl ServicePort {
 }
 
 /// Ready backends behind the port of this name, or, when nothing is ready, those that end but still serve.
-fn backends(slices: &[&EndpointSlice], port_name: &str) -> BTreeSet<Backend> {
+fn backends(slices: &[&EndpointSlice], family: &str, port_name: &str) -> BTreeSet<Backend> {
     let collect = |wanted: fn(&k8s_openapi::api::discovery::v1::EndpointConditions) -> bool| {
         let mut found = BTreeSet::new();
-        for slice in slices.iter().filter(|slice| slice.address_type == "IPv4") {
+        for slice in slices.iter().filter(|slice| slice.address_type == family) {
             let ports = slice.ports.iter().flatten();
             let numbers = ports
                 .filter(|port| port.name.as_deref().unwrap_or_default() == port_name)
@@ -182,7 +193,7 @@ mod tests {
 
     fn addresses(endpoints: serde_json::Value) -> Vec<String> {
         let slice = slice(endpoints);
-        backends(&[&slice], "http").into_iter().map(|backend| backend.address.to_string()).collect()
+        backends(&[&slice], "IPv4", "http").into_iter().map(|backend| backend.address.to_string()).collect()
     }
 
     #[test]
@@ -199,11 +210,42 @@ mod tests {
             (http.path().as_str(), echo.path().as_str()),
             ("demo/hello-lb/tcp/http", "demo/hello-lb/udp/echo")
         );
-        assert_eq!(http.load_balancer, ["192.168.10.200".parse::<Ipv4Addr>().unwrap()]);
+        assert_eq!(http.load_balancer, ["192.168.10.200".parse::<IpAddr>().unwrap()]);
         assert!(http.local && !http.internal_local);
         assert_eq!((http.node_port, echo.node_port), (Some(30080), None));
         assert_eq!((http.backends.len(), echo.backends.len()), (1, 0));
         assert_eq!((http.backends_on("k8s-node-1").len(), http.backends_on("k8s-node-2").len()), (1, 0));
+    }
+
+    #[test]
+    fn a_service_of_both_families_has_its_port_in_each() {
+        let mut service = service(json!({
+            "clusterIP": "fd00:96::2", "clusterIPs": ["fd00:96::2", "10.96.1.2"],
+            "loadBalancerSourceRanges": ["192.168.10.0/24", "fd00:10::/64"], "ports": [{"name": "http", "port": 80}],
+        }));
+        let ingress = json!([{"ip": "fd00:10::200"}, {"ip": "192.168.10.200"}]);
+        service.status = serde_json::from_value(json!({"loadBalancer": {"ingress": ingress}})).unwrap();
+        let four = slice(json!([{"addresses": ["172.20.1.2"]}]));
+        let mut six = slice(json!([{"addresses": ["fd00:20:0:1::2"]}]));
+        six.address_type = "IPv6".to_owned();
+        let ports = ServicePort::of(&service, &[&four, &six]);
+        let told = |port: &ServicePort| {
+            let backends: Vec<_> = port.backends.iter().map(|backend| backend.address.to_string()).collect();
+            (
+                port.cluster_ip.to_string(),
+                port.load_balancer.clone(),
+                port.source_ranges.len(),
+                backends.join(","),
+            )
+        };
+        let address = |text: &str| vec![text.parse::<IpAddr>().unwrap()];
+        assert_eq!(
+            ports.iter().map(told).collect::<Vec<_>>(),
+            [
+                ("10.96.1.2".to_owned(), address("192.168.10.200"), 1, "172.20.1.2".to_owned()),
+                ("fd00:96::2".to_owned(), address("fd00:10::200"), 1, "fd00:20:0:1::2".to_owned()),
+            ]
+        );
     }
 
     #[test]

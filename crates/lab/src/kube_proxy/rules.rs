@@ -2,7 +2,7 @@
 //! The nftables rules of a node: a pure function of the Services' ports, the node, and the cluster's Pod network.
 //!
 //! Table, map and chain names are those of kube-proxy's nftables mode, so that what a reader knows of the real one
-//! holds here. The text replaces the whole table in one transaction: a packet sees the old rules or the new ones.
+//! holds here. The text replaces both tables, one for each family, in one transaction: a packet sees the old rules or the new ones.
 //!
 //! ```text
 //!  prerouting, output (nat) ─► services ─► service-ips ─► service-… ─► endpoint-… ─► dnat
@@ -13,6 +13,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::net::{IpAddr, SocketAddr};
 
 use ferrolb_net_types::Prefix;
 
@@ -23,23 +24,48 @@ use super::port::{Backend, ServicePort};
 pub struct Node<'a> {
     /// Its name, as slices give it.
     pub name: &'a str,
-    /// The network of all Pods of the cluster: traffic from there is not hidden.
-    pub pods: Prefix,
+    /// The networks of all Pods of the cluster, of IPv4 and of IPv6: traffic from there is not hidden.
+    pub pods: [Prefix; 2],
 }
+
+/// What nftables calls a family's things.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Words {
+    /// The table's family, and the header of its packets.
+    ip: &'static str,
+    /// The type of an address.
+    address: &'static str,
+    loopback: &'static str,
+    is_six: bool,
+}
+
+const FAMILIES: [Words; 2] = [
+    Words { ip: "ip", address: "ipv4_addr", loopback: "127.0.0.0/8", is_six: false },
+    Words { ip: "ip6", address: "ipv6_addr", loopback: "::1", is_six: true },
+];
 
 /// The complete text for `nft -f -`.
 pub fn ruleset(node: Node<'_>, ports: &[ServicePort]) -> String {
+    let of = |(words, pods): (Words, Prefix)| {
+        let own = ports.iter().filter(|port| port.cluster_ip.is_ipv6() == words.is_six);
+        table(words, node.name, pods, own)
+    };
+    FAMILIES.into_iter().zip(node.pods).map(of).collect()
+}
+
+/// The text for one family's table.
+fn table<'a>(words: Words, node: &str, pods: Prefix, ports: impl Iterator<Item = &'a ServicePort>) -> String {
     let mut chains = String::new();
     let mut tables = Verdicts::default();
     let mut endpoints = BTreeSet::new();
     for port in ports {
-        service(node, port, &mut chains, &mut tables, &mut endpoints);
+        service(words, (node, pods), port, &mut chains, &mut tables, &mut endpoints);
     }
-    // Writing to a String cannot fail.
+    let ip = words.ip;
     let mut text =
-        String::from("add table ip kube-proxy\ndelete table ip kube-proxy\ntable ip kube-proxy {\n");
-    let _ = write!(text, "{}", tables.sets());
-    text.push_str(BASE);
+        format!("add table {ip} kube-proxy\ndelete table {ip} kube-proxy\ntable {ip} kube-proxy {{\n");
+    text.push_str(&tables.sets(words));
+    text.push_str(&BASE.replace("127.0.0.0/8", words.loopback).replace("ip daddr", &format!("{ip} daddr")));
     text.push_str(&chains);
     text.push_str("}\n");
     text
@@ -57,17 +83,17 @@ struct Verdicts {
 }
 
 impl Verdicts {
-    fn sets(&self) -> String {
-        const BY_ADDRESS: &str = "ipv4_addr . inet_proto . inet_service : verdict";
+    fn sets(&self, words: Words) -> String {
+        let by_address = format!("{} . inet_proto . inet_service : verdict", words.address);
         const BY_PORT: &str = "inet_proto . inet_service : verdict";
         let mut text = String::new();
         let all = [
-            ("map", "service-ips", BY_ADDRESS, &self.service_ips),
+            ("map", "service-ips", by_address.as_str(), &self.service_ips),
             ("map", "service-nodeports", BY_PORT, &self.node_ports),
-            ("map", "no-endpoint-services", BY_ADDRESS, &self.no_endpoints),
+            ("map", "no-endpoint-services", &by_address, &self.no_endpoints),
             ("map", "no-endpoint-nodeports", BY_PORT, &self.no_endpoint_node_ports),
-            ("map", "firewall-ips", BY_ADDRESS, &self.firewall),
-            ("set", "load-balancer-ips", "ipv4_addr", &self.load_balancer_ips),
+            ("map", "firewall-ips", &by_address, &self.firewall),
+            ("set", "load-balancer-ips", words.address, &self.load_balancer_ips),
         ];
         for (kind, name, key, elements) in all {
             let _ = write!(text, "  {kind} {name} {{\n    type {key}\n");
@@ -83,28 +109,29 @@ impl Verdicts {
 
 /// Chains of one port, and its elements of the maps.
 fn service(
-    node: Node<'_>,
+    words: Words,
+    (node, pods): (&str, Prefix),
     port: &ServicePort,
     chains: &mut String,
     tables: &mut Verdicts,
     endpoints: &mut BTreeSet<String>,
 ) {
-    let path = port.path();
+    let (path, ip) = (port.path(), words.ip);
     let protocol = port.protocol.name();
-    let here = port.backends_on(node.name);
+    let here = port.backends_on(node);
     let cluster = if port.internal_local { &here } else { &port.backends };
-    let key = |address: std::net::Ipv4Addr| format!("{address} . {protocol} . {}", port.port);
+    let key = |address: IpAddr| format!("{address} . {protocol} . {}", port.port);
     tables.load_balancer_ips.extend(port.load_balancer.iter().map(ToString::to_string));
 
     for backend in &port.backends {
         let chain = endpoint_chain(&path, backend);
         if endpoints.insert(chain.clone()) {
-            let Backend { address, port: number, .. } = backend;
+            let (address, to) = (backend.address, SocketAddr::new(backend.address, backend.port));
             // A Pod that reaches itself through its Service must see another source than itself.
             let _ = write!(
                 chains,
-                "  chain {chain} {{\n    ip saddr {address} jump mark-for-masquerade\n    \
-                 meta l4proto {protocol} dnat to {address}:{number}\n  }}\n"
+                "  chain {chain} {{\n    {ip} saddr {address} jump mark-for-masquerade\n    \
+                 meta l4proto {protocol} dnat to {to}\n  }}\n"
             );
         }
     }
@@ -117,10 +144,9 @@ fn service(
         tables.service_ips.insert(format!("{} : goto service-{path}", key(port.cluster_ip)));
         let _ = write!(
             chains,
-            "  chain service-{path} {{\n    ip daddr {} {protocol} dport {} ip saddr != {} jump mark-for-masquerade\n    {}\n  }}\n",
+            "  chain service-{path} {{\n    {ip} daddr {} {protocol} dport {} {ip} saddr != {pods} jump mark-for-masquerade\n    {}\n  }}\n",
             port.cluster_ip,
             port.port,
-            node.pods,
             spread(&path, cluster),
         );
     }
@@ -151,7 +177,7 @@ fn service(
     if port.local {
         // Who is inside the cluster reaches every backend, whatever the policy for those outside.
         let inside = spread(&path, &port.backends);
-        let _ = writeln!(chains, "    ip saddr {} goto internal-{path}", node.pods);
+        let _ = writeln!(chains, "    {ip} saddr {pods} goto internal-{path}");
         let _ = writeln!(chains, "    fib saddr type local jump mark-for-masquerade");
         let _ = writeln!(chains, "    fib saddr type local goto internal-{path}");
         if !here.is_empty() {
@@ -168,7 +194,7 @@ fn service(
         let ranges: Vec<String> = port.source_ranges.iter().map(ToString::to_string).collect();
         let _ = write!(
             chains,
-            "  chain firewall-{path} {{\n    ip saddr != {{ {} }} drop\n  }}\n",
+            "  chain firewall-{path} {{\n    {ip} saddr != {{ {} }} drop\n  }}\n",
             ranges.join(", ")
         );
     }
@@ -186,7 +212,8 @@ fn spread(path: &str, backends: &BTreeSet<Backend>) -> String {
 }
 
 fn endpoint_chain(path: &str, backend: &Backend) -> String {
-    format!("endpoint-{path}__{}/{}", backend.address, backend.port)
+    // A chain's name has no colon.
+    format!("endpoint-{path}__{}/{}", backend.address.to_string().replace(':', "."), backend.port)
 }
 
 /// Chains that do not depend on any Service.
@@ -266,7 +293,8 @@ mod tests {
     }
 
     fn rules(node: &str, port: &ServicePort) -> String {
-        ruleset(Node { name: node, pods: "172.20.0.0/16".parse().unwrap() }, std::slice::from_ref(port))
+        let pods = ["172.20.0.0/16", "fd00:20::/48"].map(|pods| pods.parse().unwrap());
+        ruleset(Node { name: node, pods }, std::slice::from_ref(port))
     }
 
     fn chain<'a>(text: &'a str, name: &str) -> Option<&'a str> {
@@ -321,5 +349,22 @@ mod tests {
         let text = rules("k8s-node-1", &port);
         let firewall = chain(&text, "firewall-demo/hello-lb/tcp/http").unwrap();
         assert_eq!(firewall.trim(), "ip saddr != { 192.168.10.0/24, 10.0.0.0/8 } drop");
+    }
+
+    #[test]
+    fn the_table_of_ipv6_has_the_words_of_ipv6_and_its_ports_alone() {
+        let mut port = port(false, &[backend("fd00:20:0:1::2", "k8s-node-1")]);
+        port.cluster_ip = "fd00:96::2".parse().unwrap();
+        port.load_balancer = vec!["fd00:10::200".parse().unwrap()];
+        let text = rules("k8s-node-1", &port);
+        let (four, six) = text.split_once("add table ip6 kube-proxy").unwrap();
+        assert!(!four.contains("dnat to") && four.contains("table ip kube-proxy"), "{four}");
+        assert!(six.contains("fd00:10::200 . tcp . 80 : goto external-demo/hello-lb/tcp/http"), "{six}");
+        let endpoint = chain(six, "endpoint-demo/hello-lb/tcp/http__fd00.20.0.1..2/8080").unwrap();
+        assert!(endpoint.contains("dnat to [fd00:20:0:1::2]:8080"), "{endpoint}");
+        assert!(endpoint.contains("ip6 saddr fd00:20:0:1::2"), "{endpoint}");
+        for foreign in ["ip saddr", "ip daddr", "ipv4_addr", "127.0.0.0"] {
+            assert!(!six.contains(foreign), "{foreign}: {six}");
+        }
     }
 }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::net::Ipv4Addr;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 use ferrolb_linux::container::{Capability, Content, Mount, Root, Spec};
@@ -172,8 +172,16 @@ pub(crate) struct Volumes {
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Volume {
     Empty,
-    Secret { name: String, optional: bool },
-    ConfigMap { name: String, optional: bool },
+    /// A directory of the node, which outlives the Pod: where it lies in the lab's state directory.
+    Host(PathBuf),
+    Secret {
+        name: String,
+        optional: bool,
+    },
+    ConfigMap {
+        name: String,
+        optional: bool,
+    },
     Unknown,
 }
 
@@ -191,6 +199,9 @@ impl Volumes {
                 Volume::ConfigMap { name: map.name.clone(), optional: map.optional == Some(true) }
             } else if volume.empty_dir.is_some() {
                 Volume::Empty
+            } else if let Some(host) = &volume.host_path {
+                let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default();
+                Volume::Host(of_node(ledger, node, &host.path))
             } else {
                 Volume::Unknown
             };
@@ -228,12 +239,15 @@ impl Volumes {
     /// Makes the directories and fills them.
     pub(crate) fn prepare(&self, view: &View) -> Result<()> {
         for (name, kind) in &self.kinds {
-            let path = self.root.join(name);
+            let path = self.source(name, kind);
             fs::create_dir_all(&path).with_context(|| format!("make {}", path.display()))?;
             match kind {
                 Volume::Empty => fs::set_permissions(&path, fs::Permissions::from_mode(0o777))?,
                 Volume::Unknown => {
-                    bail!("volume {name} of {}: the bench has secret, configMap and emptyDir", self.pod)
+                    bail!(
+                        "volume {name} of {}: the bench has secret, configMap, emptyDir and hostPath",
+                        self.pod
+                    )
                 }
                 _ => {}
             }
@@ -288,7 +302,15 @@ impl Volumes {
                 let data = map.data.iter().flatten();
                 Some(data.map(|(key, value)| (key.clone(), value.clone().into_bytes())).collect())
             }
-            Volume::Empty | Volume::Unknown => None,
+            Volume::Empty | Volume::Host(_) | Volume::Unknown => None,
+        }
+    }
+
+    /// Where a volume's files are.
+    fn source(&self, name: &str, kind: &Volume) -> PathBuf {
+        match kind {
+            Volume::Host(path) => path.clone(),
+            _ => self.root.join(name),
         }
     }
 
@@ -303,8 +325,8 @@ impl Volumes {
             let kind = self.kinds.get(name).with_context(|| {
                 format!("the container mounts {name}, which is no volume of {}", self.pod)
             })?;
-            let read_only = *read_only == Some(true) || !matches!(kind, Volume::Empty);
-            let content = Content::Bind { source: self.root.join(name), read_only };
+            let read_only = *read_only == Some(true) || !matches!(kind, Volume::Empty | Volume::Host(_));
+            let content = Content::Bind { source: self.source(name, kind), read_only };
             mounts.push(Mount { target: PathBuf::from(mount_path), content });
         }
         Ok(mounts)
@@ -314,6 +336,12 @@ impl Volumes {
 /// Where a Pod's volumes are.
 pub(crate) fn directory(ledger: &Ledger, uid: &str) -> PathBuf {
     ledger.path().join("pods").join(uid)
+}
+
+/// Where a directory of a node is that Pods mount; one that leads elsewhere by `..` leads nowhere.
+fn of_node(ledger: &Ledger, node: &str, path: &str) -> PathBuf {
+    let inner = Path::new(path).components().filter(|part| matches!(part, Component::Normal(_)));
+    inner.fold(ledger.path().join("nodes").join(node), |all, part| all.join(part))
 }
 
 /// Makes a directory hold exactly these files. Each changes at once, and only if its content does.
@@ -390,6 +418,26 @@ mod tests {
         assert!(launch.spec.no_new_privileges && launch.spec.read_only_root);
         let certificates = Path::new("/tmp/k8s-webhook-server/serving-certs");
         assert!(launch.spec.mounts.iter().any(|mount| mount.target == certificates));
+    }
+
+    #[test]
+    fn a_directory_of_the_node_is_the_same_for_every_pod_there_and_can_be_written_to() {
+        let mut pod = pod("DaemonSet");
+        let spec = pod.spec.as_mut().unwrap();
+        spec.node_name = Some("k8s-node-1".to_owned());
+        let volume = json!({"name": "state", "hostPath": {"path": "/var/../lib/ferrolb"}});
+        spec.volumes.get_or_insert_default().push(serde_json::from_value(volume).unwrap());
+        let mount = json!({"name": "state", "mountPath": "/state"});
+        spec.containers[0].volume_mounts.get_or_insert_default().push(serde_json::from_value(mount).unwrap());
+        let source = |pod: &Pod| {
+            let mounts = launched(pod).unwrap().spec.mounts;
+            mounts.into_iter().find(|mount| mount.target == Path::new("/state")).unwrap().content
+        };
+        let expected = Ledger::at(&LabName::default()).path().join("nodes/k8s-node-1/var/lib/ferrolb");
+        assert_eq!(source(&pod), Content::Bind { source: expected, read_only: false });
+        let first = source(&pod);
+        pod.metadata.name = Some("pod-2".to_owned());
+        assert_eq!(source(&pod), first);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
 use super::container::Placed;
+use crate::topology;
 
 /// How a container is doing.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -80,7 +81,12 @@ pub(super) fn status(pod: &Pod, placed: Option<Placed>, observed: &Observed) -> 
         status.insert("hostIP".to_owned(), json!(host));
         status.insert("hostIPs".to_owned(), json!([{"ip": host}]));
         status.insert("podIP".to_owned(), json!(own));
-        status.insert("podIPs".to_owned(), json!([{"ip": own}]));
+        let mut all = vec![json!({"ip": own})];
+        // Of the nodes' own network the stand-in tells one family, as the stories have always had it.
+        if placed.address != placed.host.address() {
+            all.push(json!({"ip": topology::six(placed.address)}));
+        }
+        status.insert("podIPs".to_owned(), json!(all));
     }
     status
 }

@@ -164,7 +164,7 @@ async fn service(stage: &mut Stage<'_>) -> Seen {
 async fn answers(stage: &Stage<'_>) -> Result<String> {
     let addresses = stage.addresses(DEMO, SERVICE_NAME).await?;
     let [address] = addresses.as_slice() else { bail!("{SERVICE_NAME} has {addresses:?}") };
-    stage.answer(Host::Client, address.parse()?, 80).await?;
+    stage.answer(Host::Client, address.parse::<std::net::Ipv4Addr>()?, 80).await?;
     Ok(address.clone())
 }
 

@@ -23,6 +23,7 @@ mod install;
 mod l2;
 mod members;
 mod mixed;
+mod ndp;
 pub mod picture;
 mod recorded;
 mod replicas;
@@ -36,7 +37,8 @@ pub use cli::{RunArgs, run};
 pub use story::{Report, Show, Step};
 
 /// The names of all stories.
-pub const STORIES: [&str; 7] = ["l2", "announcing", "members", "mixed", "controller", "replicas", "install"];
+pub const STORIES: [&str; 8] =
+    ["hello", "l2", "announcing", "members", "mixed", "controller", "replicas", "install"];
 
 /// Plays a story on a bench that is up, and reports what was seen. `api` is what the report calls the API server.
 ///
@@ -48,6 +50,7 @@ pub const STORIES: [&str; 7] = ["l2", "announcing", "members", "mixed", "control
 /// There is no story of this name.
 pub async fn play(name: &str, bench: &Bench, api: &str, show: Show) -> Result<Report> {
     match name {
+        "hello" => Ok(l2::begin(bench, api, show).await),
         "l2" => Ok(l2::play(bench, api, show).await),
         "controller" => Ok(controller::play(bench, api, show).await),
         "replicas" => Ok(replicas::play(bench, api, show).await),

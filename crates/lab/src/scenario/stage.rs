@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Where a story is played: the bench, the API server, the tools a person would use, and the record of it all.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -292,8 +292,8 @@ impl<'a> Stage<'a> {
     }
 
     /// Waits until a Pod answers a host's HTTP request: what it says.
-    pub(crate) async fn answer(&self, host: Host, address: Ipv4Addr, port: u16) -> Result<String> {
-        let namespace = self.namespace(host);
+    pub(crate) async fn answer(&self, host: Host, address: impl Into<IpAddr>, port: u16) -> Result<String> {
+        let (namespace, address) = (self.namespace(host), address.into());
         eventually(SOON, async || wire::body(namespace, (address, port)).await)
             .await
             .with_context(|| format!("ask {address}:{port} from {host}"))

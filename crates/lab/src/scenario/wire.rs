@@ -275,9 +275,9 @@ impl Requests {
 }
 
 /// The body of the answer to one HTTP request.
-pub(crate) async fn body(namespace: &Namespace, address: (Ipv4Addr, u16)) -> Result<String> {
-    let namespace = Namespace::open(namespace.name())?;
-    blocking(move || namespace.run(|| get(address.into(), ATTEMPT_LIMIT))?).await
+pub(crate) async fn body(namespace: &Namespace, address: impl Into<SocketAddr>) -> Result<String> {
+    let (namespace, address) = (Namespace::open(namespace.name())?, address.into());
+    blocking(move || namespace.run(|| get(address, ATTEMPT_LIMIT))?).await
 }
 
 /// Sends a request whose outcome does not matter: the kernel looks the address up for it.

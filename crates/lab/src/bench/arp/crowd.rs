@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use ferrolb_linux::probe::Caller;
 use http::{Method, Request};
 use serde_json::{Value, json};
@@ -45,6 +45,9 @@ const ANNOUNCING: Duration = Duration::from_secs(6);
 /// How long one request waits for its answer while Services are still on their way.
 const PATIENCE: Duration = Duration::from_millis(20);
 
+/// How long it waits once they are all there.
+const LIMIT_OF_ONE: Duration = Duration::from_millis(500);
+
 /// The Services that there are.
 pub(super) struct Crowd<'a> {
     bench: &'a Bench,
@@ -83,6 +86,39 @@ impl<'a> Crowd<'a> {
         self.count = count;
         let mut caller = self.caller()?;
         tokio::task::spawn_blocking(move || await_answers(&mut caller, new)).await?
+    }
+
+    /// Has every Service looked at again, and its status written: the advertisement names its interface, or all of them. Whoever
+    /// asks on the segment sees no difference.
+    pub(super) async fn reconcile(&self, named: bool) -> Result<()> {
+        let interfaces = if named { json!([Host::Client.interface()]) } else { json!(null) };
+        let patch = json!({"spec": {"interfaces": interfaces}}).to_string();
+        let patched = Request::builder()
+            .method(Method::PATCH)
+            .uri("/apis/metallb.io/v1beta1/namespaces/metallb-system/l2advertisements/wide")
+            .header("content-type", "application/merge-patch+json")
+            .body(patch.into_bytes())?;
+        self.bench.client().request_text(patched).await.context("edit the advertisement")?;
+        Ok(())
+    }
+
+    /// So many addresses, or all there are, that a node answers for.
+    pub(super) async fn led_by(&self, node: Host, at_most: usize) -> Result<Vec<Ipv4Addr>> {
+        let (mut caller, count) = (self.caller()?, self.count);
+        tokio::task::spawn_blocking(move || {
+            let mut led = Vec::new();
+            for address in (0..count).map(address) {
+                if caller.ask(address, LIMIT_OF_ONE)? == Some(node.mac()) {
+                    led.push(address);
+                }
+                if led.len() == at_most {
+                    break;
+                }
+            }
+            ensure!(!led.is_empty(), "{node} answers for none of {count} addresses");
+            Ok(led)
+        })
+        .await?
     }
 
     /// Who asks, on the client.

@@ -31,7 +31,7 @@ pub struct ArpFigures {
     pub spread_aim: f64,
     /// What others' traffic costs.
     pub floods: Vec<Flood>,
-    /// Whether every request but one in a hundred was answered, and nothing is beyond ten times its aim.
+    /// Whether every request for an announced address was answered, and no time or share is beyond ten times its aim.
     pub ok: bool,
 }
 
@@ -57,13 +57,11 @@ impl ArpFigures {
         let mut busy = rounds.iter().filter(|round| round.pace == Pace::Busy).map(|round| round.ratio);
         let first = busy.next().unwrap_or(f64::NAN);
         let spread = busy.next_back().map_or(0.0, |last| (last - first) / first);
-        let tolerable = |latency: &Latency| latency.lost * 100 <= requests;
-        let rounds_ok = rounds
-            .iter()
-            .all(|round| tolerable(&round.kernel) && tolerable(&round.ours) && round.ratio <= AIM * FAILURE);
+        // How long an answer takes depends on what else the machine does; whether there is one does not.
+        let rounds_ok = rounds.iter().all(|round| round.ours.lost == 0 && round.ratio <= AIM * FAILURE);
         let floods_ok = floods.iter().all(|flood| {
             let dear = flood.aim_percent.is_some_and(|aim| flood.core_percent > aim * FAILURE);
-            !dear && (flood.asked - flood.answered) * 100 <= flood.asked
+            !dear && flood.answered == flood.asked
         });
         let ok = rounds_ok && floods_ok;
         Self { requests, rounds, aim: AIM, spread, spread_aim: SPREAD_AIM, floods, ok }
@@ -120,7 +118,11 @@ impl fmt::Display for ArpFigures {
                 write!(f, " (aim: at most {aim:.0} %, {})", met(*core_percent <= aim))?;
             }
             let end = if index + 1 < self.floods.len() { "\n" } else { "" };
-            write!(f, ", {answered} of {asked} requests answered ({})", met(answered == asked))?;
+            write!(
+                f,
+                ", {answered} of {asked} legitimate requests answered (aim: all, {})",
+                met(answered == asked)
+            )?;
             if *dropped > 0 {
                 write!(f, "; the bench's own cables lost {dropped} frames")?;
             }
@@ -163,16 +165,16 @@ mod tests {
 
     #[test]
     fn aims_are_met_or_missed_and_far_outliers_fail() {
-        let good = ArpFigures::of(300, vec![round(1, 12.0, 0), round(9, 12.6, 3)], vec![flood(3.9, 100)]);
+        let good = ArpFigures::of(300, vec![round(1, 12.0, 0), round(9, 12.6, 0)], vec![flood(3.9, 100)]);
         assert!(good.ok);
         assert!(!good.to_string().contains("missed"), "{good}");
-        let missed = ArpFigures::of(300, vec![round(1, 12.0, 0), round(9, 14.0, 3)], vec![flood(4.1, 99)]);
+        let missed = ArpFigures::of(300, vec![round(1, 12.0, 0), round(9, 14.0, 0)], vec![flood(4.1, 100)]);
         assert!(missed.ok);
-        assert_eq!(missed.to_string().matches("missed").count(), 4, "{missed}");
+        assert_eq!(missed.to_string().matches("missed").count(), 3, "{missed}");
         assert!(missed.to_string().contains("changes by +17 %"), "{missed}");
         assert!(!ArpFigures::of(300, vec![round(1, 140.0, 0)], vec![]).ok);
-        assert!(!ArpFigures::of(300, vec![round(1, 12.0, 4)], vec![]).ok);
+        assert!(!ArpFigures::of(300, vec![round(1, 12.0, 1)], vec![]).ok);
         assert!(!ArpFigures::of(300, vec![round(1, 12.0, 0)], vec![flood(41.0, 100)]).ok);
-        assert!(!ArpFigures::of(300, vec![round(1, 12.0, 0)], vec![flood(1.0, 98)]).ok);
+        assert!(!ArpFigures::of(300, vec![round(1, 12.0, 0)], vec![flood(1.0, 99)]).ok);
     }
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What others' traffic costs the speakers, and whether those who ask for their addresses are answered meanwhile.
 
-use std::net::{SocketAddr, UdpSocket};
+use std::collections::VecDeque;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -11,6 +12,7 @@ use anyhow::{Context as _, Result, anyhow};
 use ferrolb_linux::probe::Caller;
 use ferrolb_linux::process::{self, Pid};
 use serde::Serialize;
+use socket2::{Domain, Socket, Type};
 
 use super::crowd::{self, Crowd};
 use super::latency::LIMIT;
@@ -22,8 +24,29 @@ use crate::host::Host;
 pub(super) enum Kind {
     /// ARP requests for addresses of no Service.
     Requests,
-    /// Datagrams of random bytes to the port of one node's member list.
-    Garbage,
+    /// Datagrams of random bytes to the port of this node's member list.
+    Garbage(Host),
+    /// Connections to the same port, each with some random bytes and reset a while later.
+    Connections(Host),
+}
+
+impl Kind {
+    /// The node whose addresses are asked for meanwhile; `None`: everybody's.
+    const fn measured(self) -> Option<Host> {
+        match self {
+            Self::Requests => None,
+            Self::Garbage(node) | Self::Connections(node) => Some(node),
+        }
+    }
+
+    /// What comes, in the plural.
+    pub(super) const fn unit(self) -> &'static str {
+        match self {
+            Self::Requests => "foreign requests",
+            Self::Garbage(_) => "datagrams of garbage",
+            Self::Connections(_) => "connections",
+        }
+    }
 }
 
 /// What was sent, what it cost, who was answered.
@@ -33,7 +56,7 @@ pub struct Flood {
     pub what: String,
     /// Announced addresses, at the end.
     pub announced: usize,
-    /// Frames or datagrams per second.
+    /// Frames, datagrams or connections per second.
     pub per_second: f64,
     /// How long.
     pub seconds: f64,
@@ -41,9 +64,9 @@ pub struct Flood {
     pub core_percent: f64,
     /// What that should not exceed; `None` where the work of announcing is in it.
     pub aim_percent: Option<f64>,
-    /// Requests for announced addresses, ten per second.
+    /// Requests for announced addresses, ten per second; of a flood that hits one node, for addresses of that node.
     pub asked: usize,
-    /// Those that were answered.
+    /// Those that were answered within half a second.
     pub answered: usize,
     /// Frames that the queues of this machine's cables had no room for; what got lost there reached no speaker.
     pub dropped: u64,
@@ -63,6 +86,13 @@ pub(super) struct Running {
 /// Frames or datagrams per second.
 const RATE: u64 = 20_000;
 
+/// Connections per second, and how many are open at a time.
+const CONNECTIONS: u64 = 2_000;
+const OPEN: usize = 400;
+
+/// How many of a node's addresses are asked for.
+const OF_ONE: usize = 50;
+
 /// Between two requests for announced addresses.
 const ASK_EVERY: Duration = Duration::from_millis(100);
 
@@ -73,7 +103,11 @@ impl Running {
     /// Begins.
     pub(super) async fn start(bench: &Bench, crowd: &Crowd<'_>, kind: Kind) -> Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
-        let (caller, count) = (crowd.caller()?, crowd.count());
+        let addresses = match kind.measured() {
+            Some(node) => crowd.led_by(node, OF_ONE).await?,
+            None => (0..crowd.count()).map(crowd::address).collect(),
+        };
+        let caller = crowd.caller()?;
         let mut pids = Vec::new();
         for pod in bench.pods(SYSTEM, Daemon::Speaker.name()).await?.into_iter().filter(|pod| !pod.ending) {
             pids.push(bench.process(&pod.name)?.pid);
@@ -83,34 +117,41 @@ impl Running {
                 let flood = crowd.caller()?;
                 let mut number = 0_u32;
                 spawn("flood", &stop, move |stop| {
-                    paced(stop, || {
+                    paced(stop, RATE, || {
                         number = number.wrapping_add(1);
                         Ok(flood.call(crowd::foreign(number))?)
                     })
                 })?
             }
-            Kind::Garbage => {
+            Kind::Garbage(node) => {
                 let bind = || UdpSocket::bind((Host::Client.address(), 0));
                 let socket = bench.namespace(Host::Client).run(bind)??;
-                let target = SocketAddr::from((Host::Node1.address(), MEMBERS));
-                let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+                let (target, mut noise) = (SocketAddr::from((node.address(), MEMBERS)), Noise::default());
                 spawn("flood", &stop, move |stop| {
-                    paced(stop, || {
-                        let mut bytes = [0; 128];
-                        for chunk in bytes.chunks_mut(8) {
-                            state ^= state << 13;
-                            state ^= state >> 7;
-                            state ^= state << 17;
-                            chunk.copy_from_slice(&state.to_le_bytes());
-                        }
+                    paced(stop, RATE, || {
                         // A port that is closed refuses; that is its answer.
-                        let _ = socket.send_to(&bytes[..1 + (state % 128) as usize], target);
+                        let _ = socket.send_to(noise.next(), target);
+                        Ok(())
+                    })
+                })?
+            }
+            Kind::Connections(node) => {
+                let namespace = Arc::clone(bench.namespace(Host::Client));
+                let (target, mut noise) = (SocketAddr::from((node.address(), MEMBERS)), Noise::default());
+                spawn("flood", &stop, move |stop| {
+                    namespace.enter()?;
+                    let mut open = VecDeque::new();
+                    paced(stop, CONNECTIONS, || {
+                        open.push_back(connect(target, noise.next())?);
+                        if open.len() > OPEN {
+                            open.pop_front();
+                        }
                         Ok(())
                     })
                 })?
             }
         };
-        let asker = spawn("asker", &stop, move |stop| ask_around(stop, caller, count))?;
+        let asker = spawn("asker", &stop, move |stop| ask_around(stop, caller, &addresses))?;
         let cpu = |pid: Pid| Ok((pid, used(pid)?));
         let speakers = pids.into_iter().map(cpu).collect::<Result<_>>()?;
         Ok(Self { kind, begin: Instant::now(), speakers, dropped: dropped()?, stop, sender, asker })
@@ -129,9 +170,8 @@ impl Running {
         let panicked = |_| anyhow!("a thread of the flood ended");
         let sent = ended.0.map_err(panicked)??;
         let (asked, answered) = ended.1.map_err(panicked)??;
-        let unit = if self.kind == Kind::Requests { "foreign requests" } else { "datagrams of garbage" };
         Ok(Flood {
-            what: format!("{unit}{what}"),
+            what: format!("{}{what}", self.kind.unit()),
             announced,
             per_second: sent as f64 / span,
             seconds: span,
@@ -165,15 +205,51 @@ fn spawn<T: Send + 'static>(
     Ok(std::thread::Builder::new().name(name.to_owned()).spawn(move || work(&stop))?)
 }
 
-/// Sends at [`RATE`], in portions of a millisecond; how many.
-fn paced(stop: &AtomicBool, mut send: impl FnMut() -> Result<()>) -> Result<u64> {
+/// Begins a connection and says something on it. It is reset when it is dropped, so that it leaves nothing behind.
+fn connect(target: SocketAddr, text: &[u8]) -> Result<Socket> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    socket.set_linger(Some(Duration::ZERO))?;
+    // It goes on by itself; whether it is refused or left waiting is the node's choice.
+    let _ = socket.connect(&target.into());
+    let _ = socket.send(text);
+    Ok(socket)
+}
+
+/// Random bytes, up to 128 at a time.
+struct Noise {
+    state: u64,
+    bytes: [u8; 128],
+}
+
+impl Default for Noise {
+    fn default() -> Self {
+        Self { state: 0x9e37_79b9_7f4a_7c15, bytes: [0; 128] }
+    }
+}
+
+impl Noise {
+    fn next(&mut self) -> &[u8] {
+        for chunk in self.bytes.chunks_mut(8) {
+            self.state ^= self.state << 13;
+            self.state ^= self.state >> 7;
+            self.state ^= self.state << 17;
+            chunk.copy_from_slice(&self.state.to_le_bytes());
+        }
+        let length = 1 + (self.state % 128) as usize; // at most 128
+        self.bytes.get(..length).unwrap_or(&self.bytes)
+    }
+}
+
+/// Sends so often per second, in portions of a millisecond; how many.
+fn paced(stop: &AtomicBool, rate: u64, mut send: impl FnMut() -> Result<()>) -> Result<u64> {
     let begin = Instant::now();
     let mut sent = 0;
     while !stop.load(Ordering::Acquire) {
-        let due = begin.elapsed().as_millis() as u64 * RATE / 1000; // years would be needed to overflow
+        let due = begin.elapsed().as_millis() as u64 * rate / 1000; // years would be needed to overflow
         // What could not be sent in time is not made up for all at once: the queues of the bench's cables hold a
         // thousand frames, and each goes to every host.
-        for _ in 0..due.saturating_sub(sent).min(RATE / 500) {
+        for _ in 0..due.saturating_sub(sent).min(rate / 500) {
             send()?;
             sent += 1;
         }
@@ -182,14 +258,15 @@ fn paced(stop: &AtomicBool, mut send: impl FnMut() -> Result<()>) -> Result<u64>
     Ok(sent)
 }
 
-/// Asks for one announced address after the other: how many, and how many were answered.
-fn ask_around(stop: &AtomicBool, mut caller: Caller, count: usize) -> Result<(usize, usize)> {
+/// Asks for one of these addresses after the other: how many, and how many were answered.
+fn ask_around(stop: &AtomicBool, mut caller: Caller, addresses: &[Ipv4Addr]) -> Result<(usize, usize)> {
     let (mut asked, mut answered) = (0, 0);
     let mut next = Instant::now();
     while !stop.load(Ordering::Acquire) {
-        let address = crowd::address(asked * 7919 % count.max(1)); // all over the place
+        // All over the place: the factor is prime.
+        let address = addresses.get(asked * 7919 % addresses.len().max(1)).context("nothing is announced")?;
         asked += 1;
-        answered += usize::from(caller.ask(address, LIMIT)?.is_some());
+        answered += usize::from(caller.ask(*address, LIMIT)?.is_some());
         next += ASK_EVERY;
         std::thread::sleep(next.saturating_duration_since(Instant::now()));
     }

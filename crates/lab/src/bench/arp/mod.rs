@@ -3,7 +3,8 @@
 //! one address and with ten thousand; and what a speaker pays for what others ask.
 //!
 //! ```text
-//!   1 Service ── ratio ── 2,000 ── ratio, flood ── 10,000 (while the flood goes on) ── ratio, garbage
+//!   1 Service ── ratio ── 2,000 ── ratio, flood ── 10,000 (while the flood goes on) ── ratio, flood (while all are reconciled),
+//!   garbage and connections to the port of the member list
 //! ```
 //!
 //! Requests go from the client through the bench's switch. Times are the kernel's: from the request leaving the client to
@@ -36,6 +37,9 @@ const KERNELS: Ipv4Addr = Ipv4Addr::new(192, 168, 10, 60);
 
 /// Percent of a core that foreign requests should not exceed.
 const AIM_PERCENT: f64 = 4.0;
+
+/// The node whose member list is flooded, and whose addresses are asked for meanwhile.
+const HIT: Host = Host::Node1;
 
 /// One pace after the other.
 const PACES: [Pace; 2] = [Pace::Busy, Pace::Idle];
@@ -85,11 +89,20 @@ pub(super) async fn measure(bench: &Bench, plan: Plan) -> Result<ArpFigures> {
     crowd.grow_and_rest(plan.many).await?;
     rounds.extend(round(bench, &prober, &crowd, plan).await?);
 
-    bench.progress().step("garbage comes to the port of the member list");
-    let what = if flood::is_open(bench).await? { "" } else { " to a closed port" };
-    let running = Running::start(bench, &crowd, Kind::Garbage).await?;
-    tokio::time::sleep(plan.flood).await;
-    floods.push(running.end(what, crowd.count(), None).await?);
+    let running = Running::start(bench, &crowd, Kind::Requests).await?;
+    crowd.reconcile(true).await?;
+    bench.progress().during("every Service is reconciled", tokio::time::sleep(plan.flood)).await;
+    floods.push(
+        running.end(&format!(" while {} Services are reconciled", plan.many), crowd.count(), None).await?,
+    );
+
+    let closed = if flood::is_open(bench).await? { "" } else { " to a closed port" };
+    for kind in [Kind::Garbage(HIT), Kind::Connections(HIT)] {
+        bench.progress().step(&format!("{} come to {HIT}, to the port of the member list", kind.unit()));
+        let running = Running::start(bench, &crowd, kind).await?;
+        tokio::time::sleep(plan.flood).await;
+        floods.push(running.end(&format!(" to port 7946 of {HIT}{closed}"), crowd.count(), None).await?);
+    }
 
     Ok(ArpFigures::of(plan.requests, rounds, floods))
 }

@@ -22,7 +22,7 @@ pub(super) async fn chapter(stage: &mut Stage<'_>) {
     stage
         .step(
             "a dual-stack Service",
-            "one node answers for both addresses, by ARP and by NDP: that of the IPv4 address, which comes first",
+            "one node answers for both addresses, by ARP and by NDP: that of the IPv4 address, which comes first; a Pod answers by both",
             whole,
         )
         .await;
@@ -52,13 +52,22 @@ async fn found_at(stage: &Stage<'_>, node: Host) -> Result<()> {
     Ok(())
 }
 
+/// That a Pod answers a connection to either address.
+async fn answered(stage: &Stage<'_>) -> Result<()> {
+    for address in [IpAddr::V4(FOUR), IpAddr::V6(SIX)] {
+        stage.answer(Host::Client, address, 80).await?;
+    }
+    Ok(())
+}
+
 async fn whole(stage: &mut Stage<'_>) -> Seen {
     stage.apply(DUAL).await?;
     let addresses = stage.addresses(DEMO, "dual").await?;
     ensure!(addresses == [FOUR.to_string(), SIX.to_string()], "{addresses:?}");
     let node = leader(FOUR, &WORKERS).context("no candidate")?;
     found_at(stage, node).await?;
-    Ok(format!("{FOUR} and {SIX} at {node}"))
+    answered(stage).await?;
+    Ok(format!("{FOUR} and {SIX} at {node}; connections to both are answered"))
 }
 
 async fn moves(stage: &mut Stage<'_>) -> Seen {
@@ -66,6 +75,7 @@ async fn moves(stage: &mut Stage<'_>) -> Seen {
     let other = WORKERS.into_iter().find(|other| *other != node).context("two workers")?;
     stage.label_node(node, EXCLUDE, Some("")).await?;
     found_at(stage, other).await?;
+    answered(stage).await?;
     stage.label_node(node, EXCLUDE, None).await?;
     found_at(stage, node).await?;
     stage.remove(&[DUAL]).await?;

@@ -53,6 +53,15 @@ pub(super) async fn play(bench: &Bench, api: &str, show: Show) -> Report {
     stage.story.finish()
 }
 
+/// Plays its beginning alone: a Service gets an address and is answered for.
+pub(super) async fn begin(bench: &Bench, api: &str, show: Show) -> Report {
+    let mut stage = Stage::new(bench, Story::new("hello", api, show));
+    if configuration::chapter(&mut stage).await {
+        address::chapter(&mut stage).await;
+    }
+    stage.story.finish()
+}
+
 /// What measurements need: one Service with an address that a node announces.
 pub(super) async fn announce_one_service(bench: &Bench) -> Result<Ipv4Addr> {
     for example in [POOL, ADVERTISEMENT, HELLO, HELLO_LB] {

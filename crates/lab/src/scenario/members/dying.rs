@@ -57,6 +57,8 @@ async fn killed(stage: &mut Stage<'_>, scene: &Scene) -> Seen {
         back.saturating_sub(later).as_millis(),
         scene.words(later)
     ));
+    scene.undisturbed(from, taken, Host::Node1, false)?;
+    scene.undisturbed(later, back, Host::Node1, false)?;
     scene.since(later).judge(BOUND)?;
     Ok("k8s-node-1 -> its heirs -> k8s-node-1".to_owned())
 }
@@ -76,7 +78,7 @@ async fn stopped(stage: &mut Stage<'_>, scene: &Scene) -> Seen {
     stage.story.measured(format!(
         "back after {} ms; {}",
         back.saturating_sub(from).as_millis(),
-        tally.words()
+        tally.words(BOUND)
     ));
     tally.judge(BOUND)?;
     let now = speaker(stage, Host::Node1).await?;

@@ -54,10 +54,12 @@ async fn terminated(stage: &mut Stage<'_>, scene: &Scene) -> Seen {
     stage.story.measured(format!(
         "the heirs have everything after {} ms; leaving: {}; back after {} ms; coming: {}",
         gone.saturating_sub(from).as_millis(),
-        left.words(),
+        left.words(BOUND),
         back.saturating_sub(heirs).as_millis(),
-        came.words()
+        came.words(BOUND)
     ));
+    scene.undisturbed(from, gone, Host::Node1, false)?;
+    scene.undisturbed(heirs, back, Host::Node1, false)?;
     left.judge(BOUND)?;
     came.judge(BOUND)?;
     Ok("k8s-node-1 -> its heirs -> k8s-node-1; no address dark, none with two owners".to_owned())
@@ -65,13 +67,15 @@ async fn terminated(stage: &mut Stage<'_>, scene: &Scene) -> Seen {
 
 async fn restarted(stage: &mut Stage<'_>, scene: &Scene) -> Seen {
     let from = scene.watch.now();
+    let mut settled = from;
     for _ in 0..TIMES {
         renew(stage, Host::Node2).await?;
-        scene.as_usual(SOON).await?;
+        settled = scene.as_usual(SOON).await?;
     }
     let tally = scene.since(from);
-    stage.story.measured(format!("{TIMES} restarts: {}", tally.words()));
+    stage.story.measured(format!("{TIMES} restarts: {}", tally.words(BOUND)));
     scene.nobody_claimed(from, Host::Node2)?;
+    scene.undisturbed(from, settled, Host::Node2, true)?;
     tally.judge(BOUND)?;
     Ok(format!("{TIMES} restarts: no frame for what others lead, one owner each"))
 }

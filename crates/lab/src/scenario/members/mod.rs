@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 
 use super::cluster::{POD, eventually};
-use super::mixed::{BOUND, Kind, Situation, Tally, begin};
+use super::mixed::{BOUND, DETECTION, Kind, Outcome, Situation, Tally, begin};
 use super::stage::{SOON, Stage};
 use super::story::{Report, Seen, Show, Story};
 use super::watch::{Watch, longest};
@@ -21,10 +21,6 @@ mod away;
 mod dying;
 mod keys;
 mod leaving;
-
-/// memberlist's own bound for finding out that one of three is dead, on a LAN: 1.5 s to suspect it and at most 24 s to be sure.
-/// Alone among few it takes 5 to 10 s.
-const DETECTION: Duration = Duration::from_secs(30);
 
 /// Plays the story from the first chapter to the last.
 pub(super) async fn play(bench: &Bench, api: &str, show: Show) -> Report {
@@ -65,14 +61,20 @@ impl Scene {
     }
 
     fn away(&self, node: Host) -> Situation {
-        let mut away = self.situation.clone();
-        away.unavailable.insert(node);
-        away
+        self.situation.without(node)
     }
 
     /// What was seen from a moment until now.
     fn since(&self, from: Duration) -> Tally {
         self.watch.look(|seen| Tally::of(seen, from, self.watch.now(), &self.situation))
+    }
+
+    /// That between two moments, while a node went or came, nothing happened to what it does not lead, and what it leads moved
+    /// once; any number of times where `again`.
+    fn undisturbed(&self, from: Duration, to: Duration, node: Host, again: bool) -> Result<()> {
+        let away = self.away(node);
+        let situations = [&self.situation, &away];
+        self.watch.look(|seen| Outcome::of(seen, from, to, &situations, !again).judge())
     }
 
     /// The longest darkness and the longest contest from a moment until now, in words.

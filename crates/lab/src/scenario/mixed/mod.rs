@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The story of mixed clusters: speakers of ours and stand-ins for MetalLB's, in every mixture, on one segment.
 //!
-//! Twenty addresses are asked for every 20 ms from the first step to the last. An order of swaps that changes one node at a time
-//! leads through all six mixtures; in each, the cluster changes as in the layer-2 story. Two nodes never answer for an address
-//! when one of them is ours, and no address is dark that one of ours could serve, beyond the time that a change takes to
-//! reach everybody. What MetalLB's speakers cause by themselves, when they start and leave, is measured apart.
+//! A hundred addresses are asked for every 20 ms from the first step to the last, three of them with an IPv6 address beside. An order
+//! of swaps that changes one node at a time leads through all six mixtures; in each, the cluster changes as in the layer-2 story; in two
+//! of them speakers of both kinds are killed. Two nodes never answer for an address when one of them is ours, and no address is dark
+//! that one of ours could serve, beyond the time that a change takes to reach everybody. What MetalLB's speakers cause by themselves,
+//! when they start and leave, is measured apart.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
 
 use ferrolb_net_types::Mac;
 
@@ -18,14 +20,20 @@ use crate::bench_handle::{Bench, DEMO, SYSTEM};
 use crate::host::Host;
 
 mod changes;
+mod flag;
 mod ground;
+mod killed;
 mod rolling;
 mod swap;
 mod tally;
 
 pub(super) use changes::network_unavailable;
 pub(super) use ground::chapter as begin;
-pub(super) use tally::{BOUND, Tally};
+pub(super) use tally::{BOUND, Outcome, Tally};
+
+/// memberlist's own bound for finding out that one of three is dead, on a LAN: 1.5 s to suspect it and at most 24 s to be sure.
+/// Alone among few it takes 5 to 10 s.
+pub(super) const DETECTION: Duration = Duration::from_secs(30);
 
 /// Whose speaker a node runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,6 +68,16 @@ pub(super) struct Situation {
     pub(super) unavailable: BTreeSet<Host>,
     /// Nodes with a ready Pod of the application.
     endpoints: BTreeSet<Host>,
+    /// Nodes that the advertisement `chosen` names.
+    chosen: BTreeSet<Host>,
+    /// Whether `demo/plain-0` has the policy Local.
+    local: bool,
+    /// Whether `demo/plain-3` is there.
+    present: bool,
+    /// Whether the speakers do not look at the label that excludes.
+    ignores_label: bool,
+    /// Whether there are eighty addresses more.
+    crowded: bool,
 }
 
 /// Which nodes an address can be announced from.
@@ -68,7 +86,7 @@ enum Reach {
     Anywhere,
     /// From nodes with a ready Pod.
     Local,
-    /// From k8s-master-1 and k8s-node-2.
+    /// From the nodes that an advertisement names: at first k8s-master-1 and k8s-node-2.
     Chosen,
     /// From nowhere.
     Nowhere,
@@ -77,15 +95,19 @@ enum Reach {
 /// An address whose two Services are advertised from two nodes: MetalLB's rule may give it two owners.
 const ODD: Ipv4Addr = Ipv4Addr::new(192, 168, 10, 249);
 
-/// Every address with one owner, or none, by rule.
-fn addresses() -> Vec<(Ipv4Addr, Reach)> {
-    let reach = |last: u8| match last {
-        242..=245 => Reach::Local,
-        246 | 247 => Reach::Chosen,
-        248 => Reach::Nowhere,
-        _ => Reach::Anywhere,
-    };
-    (230..=248).map(|last| (Ipv4Addr::new(192, 168, 10, last), reach(last))).collect()
+/// The address of `demo/plain-3`, which goes and comes.
+const VICTIM: Ipv4Addr = Ipv4Addr::new(192, 168, 10, 233);
+
+/// The address of `demo/plain-0`, whose policy changes; k8s-master-1, which has no Pod, leads it.
+const FLIPPED: Ipv4Addr = Ipv4Addr::new(192, 168, 10, 230);
+
+/// Services with an address of each family.
+const DUAL: [(Ipv4Addr, Ipv6Addr); 3] = [dual(0x238), dual(0x239), dual(0x240)];
+
+/// `fd00:10::238` beside 192.168.10.238.
+const fn dual(last: u16) -> (Ipv4Addr, Ipv6Addr) {
+    let digits = (last >> 8) * 100 + (last >> 4 & 0xf) * 10 + (last & 0xf);
+    (Ipv4Addr::new(192, 168, 10, digits as u8), Ipv6Addr::new(0xfd00, 0x10, 0, 0, 0, 0, 0, last)) // at most 240
 }
 
 impl Situation {
@@ -96,30 +118,75 @@ impl Situation {
             excluded: BTreeSet::new(),
             unavailable: BTreeSet::new(),
             endpoints: [Host::Node1, Host::Node2].into(),
+            chosen: [Host::Master1, Host::Node2].into(),
+            local: false,
+            present: true,
+            ignores_label: false,
+            crowded: false,
         }
     }
 
+    /// Every IPv4 address with one owner, or none, by rule.
+    fn addresses(&self) -> Vec<(Ipv4Addr, Reach)> {
+        let reach = |address: Ipv4Addr| match address.octets()[3] {
+            242..=245 => Reach::Local,
+            246 | 247 => Reach::Chosen,
+            248 => Reach::Nowhere,
+            _ if address == VICTIM && !self.present => Reach::Nowhere,
+            _ if address == FLIPPED && self.local => Reach::Local,
+            _ => Reach::Anywhere,
+        };
+        let first = if self.crowded { 150 } else { 230 };
+        let all = (first..=248).map(|last| Ipv4Addr::new(192, 168, 10, last));
+        all.map(|address| (address, reach(address))).collect()
+    }
+
     /// The node that MetalLB v0.16.1's rule gives an address: whoever's speaker it runs, everybody agrees with it.
-    fn owner(&self, address: Ipv4Addr, reach: Reach) -> Option<Host> {
+    fn owner(&self, address: Ipv4Addr) -> Option<Host> {
+        let (_, reach) = self.addresses().into_iter().find(|(own, _)| *own == address)?;
         let candidates: Vec<Host> = Host::NODES
             .into_iter()
-            .filter(|node| !self.excluded.contains(node) && !self.unavailable.contains(node))
+            .filter(|node| self.ignores_label || !self.excluded.contains(node))
+            .filter(|node| !self.unavailable.contains(node))
             .filter(|node| match reach {
                 Reach::Anywhere => true,
                 Reach::Local => self.endpoints.contains(node),
-                Reach::Chosen => *node != Host::Node1,
+                Reach::Chosen => self.chosen.contains(node),
                 Reach::Nowhere => false,
             })
             .collect();
         super::l2::leader(address, &candidates)
     }
 
+    /// The same of an address of either family: of a Service with both, the first decides.
+    fn owner_of(&self, address: IpAddr) -> Option<Host> {
+        match address {
+            IpAddr::V4(address) => self.owner(address),
+            IpAddr::V6(address) => {
+                DUAL.iter().find(|(_, six)| *six == address).and_then(|(four, _)| self.owner(*four))
+            }
+        }
+    }
+
+    /// Every address of either family with its owner.
+    fn owners(&self) -> BTreeMap<IpAddr, Option<Host>> {
+        let four = self.addresses().into_iter().map(|(address, _)| IpAddr::V4(address));
+        let six = DUAL.iter().map(|(_, six)| IpAddr::V6(*six));
+        four.chain(six).map(|address| (address, self.owner_of(address))).collect()
+    }
+
     /// Who is to answer for each address.
-    pub(super) fn expected(&self) -> BTreeMap<Ipv4Addr, BTreeSet<Mac>> {
-        let owner = |(address, reach): (Ipv4Addr, Reach)| {
-            (address, self.owner(address, reach).into_iter().map(Host::mac).collect())
-        };
-        addresses().into_iter().map(owner).collect()
+    pub(super) fn expected(&self) -> BTreeMap<IpAddr, BTreeSet<Mac>> {
+        let owner =
+            |(address, owner): (IpAddr, Option<Host>)| (address, owner.into_iter().map(Host::mac).collect());
+        self.owners().into_iter().map(owner).collect()
+    }
+
+    /// The same cluster while a node has no speaker.
+    pub(super) fn without(&self, node: Host) -> Self {
+        let mut away = self.clone();
+        away.unavailable.insert(node);
+        away
     }
 
     /// In words: `ferrolb on k8s-node-1; MetalLB on k8s-master-1, k8s-node-2`.
@@ -149,7 +216,7 @@ const SWAPS: [Host; 8] = [
 pub(super) async fn play(bench: &Bench, api: &str, show: Show) -> Report {
     let story = Story::new("mixed", api, show);
     let mut stage = Stage::new(bench, story);
-    let mut situation = Situation::of(Kind::Metallb);
+    let mut situation = Situation { crowded: true, ..Situation::of(Kind::Metallb) };
     if let Some(watch) = ground::chapter(&mut stage, &situation).await {
         // A cluster that is not as the story has it makes everything after it meaningless.
         if swaps(&mut stage, &watch, &mut situation).await {
@@ -168,9 +235,9 @@ pub(super) async fn play(bench: &Bench, api: &str, show: Show) -> Report {
 fn whole(stage: &mut Stage<'_>, watch: Watch) -> Seen {
     let end = watch.now();
     let seen = watch.stop()?;
-    let begun = std::time::Duration::ZERO;
+    let begun = Duration::ZERO;
     let (ordinary, odd): (Vec<_>, Vec<_>) =
-        seen.contested(begun, end).into_iter().partition(|span| span.address != ODD);
+        seen.contested(begun, end).into_iter().partition(|span| span.address != IpAddr::V4(ODD));
     stage.story.measured(format!(
         "{} rounds in {} s, {} moves, {} gratuitous frames; any two owners {}, of the address in dispute {}",
         seen.rounds(begun, end),
@@ -184,7 +251,7 @@ fn whole(stage: &mut Stage<'_>, watch: Watch) -> Seen {
 }
 
 async fn swaps(stage: &mut Stage<'_>, watch: &Watch, situation: &mut Situation) -> bool {
-    for node in SWAPS {
+    for (number, node) in SWAPS.into_iter().enumerate() {
         let kind = match situation.kinds.get(&node) {
             Some(Kind::Ours) => Kind::Metallb,
             _ => Kind::Ours,
@@ -201,9 +268,23 @@ async fn swaps(stage: &mut Stage<'_>, watch: &Watch, situation: &mut Situation) 
         if mixed {
             changes::steps(stage, watch, situation).await;
         }
+        if number == FLAG_AT {
+            flag::step(stage, watch, situation).await;
+        }
+        for (at, victim) in KILLED {
+            if number == at {
+                killed::step(stage, watch, situation, victim).await;
+            }
+        }
     }
     true
 }
+
+/// After which swap the speakers get another argument: ours on two nodes, one of MetalLB's.
+const FLAG_AT: usize = 3;
+
+/// After which swaps whose speaker is killed: one of each kind among two of ours and one of MetalLB's, and the other way round.
+const KILLED: [(usize, Host); 4] = [(1, Host::Node1), (1, Host::Master1), (2, Host::Node1), (2, Host::Node2)];
 
 /// The manifest of this name in `docs/mixed`.
 macro_rules! manifest {
@@ -234,13 +315,33 @@ mod tests {
     }
 
     #[test]
+    fn both_kinds_are_killed_in_both_majorities() {
+        let mut ours = BTreeSet::new();
+        let mut killed = BTreeSet::new();
+        for (number, node) in SWAPS.into_iter().enumerate() {
+            if !ours.remove(&node) {
+                ours.insert(node);
+            }
+            let victims = KILLED.iter().filter(|(at, _)| *at == number);
+            killed.extend(victims.map(|(_, victim)| (ours.len(), ours.contains(victim))));
+            assert!(number != FLAG_AT || ours.len() == 2);
+        }
+        assert_eq!(killed, [(1, true), (1, false), (2, true), (2, false)].into());
+    }
+
+    #[test]
     fn every_node_leads_something_and_every_reach_is_there() {
-        let expected = Situation::of(Kind::Ours).expected();
+        let situation = Situation::of(Kind::Ours);
+        let expected = situation.expected();
         for node in Host::NODES {
             assert!(expected.values().any(|owners| owners.contains(&node.mac())), "{node}");
+            let leads_six = DUAL.iter().any(|(four, _)| situation.owner(*four) == Some(node));
+            assert!(leads_six || node == Host::Master1, "{node} leads no Service of both families");
         }
         assert_eq!(expected.values().filter(|owners| owners.is_empty()).count(), 1);
-        assert_eq!(expected.len(), 19);
-        assert!(!expected.contains_key(&ODD));
+        assert_eq!(expected.len(), 19 + DUAL.len());
+        assert_eq!(Situation { crowded: true, ..situation }.expected().len(), 99 + DUAL.len());
+        assert!(!expected.contains_key(&IpAddr::V4(ODD)));
+        assert_eq!(DUAL[2], ([192, 168, 10, 240].into(), "fd00:10::240".parse().unwrap()));
     }
 }

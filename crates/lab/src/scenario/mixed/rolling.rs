@@ -10,11 +10,11 @@ use serde_json::json;
 use super::super::cluster::DAEMON_SET;
 use super::super::stage::{SOON, Stage};
 use super::super::story::Seen;
-use super::super::watch::{Watch, longest};
+use super::super::watch::Watch;
 use super::super::wire::Requests;
 use super::swap::all_ready;
-use super::tally::Tally;
-use super::{Kind, SYSTEM, Situation, addresses};
+use super::tally::{BOUND, Outcome, Tally};
+use super::{Kind, SYSTEM, Situation};
 use crate::host::Host;
 
 /// From one new connection to the next.
@@ -39,8 +39,8 @@ pub(super) async fn chapter(stage: &mut Stage<'_>, watch: &Watch, situation: &mu
 async fn roll(stage: &mut Stage<'_>, watch: &Watch, situation: &mut Situation, kind: Kind) -> Seen {
     // One address of each node's.
     let led = Host::NODES.map(|node| {
-        let of = |(address, reach): &(Ipv4Addr, _)| situation.owner(*address, *reach) == Some(node);
-        addresses().into_iter().find(of).map(|(address, _)| address)
+        let mut all = situation.addresses().into_iter().map(|(address, _)| address);
+        all.find(|address| situation.owner(*address) == Some(node))
     });
     let led: Vec<Ipv4Addr> = led.into_iter().flatten().collect();
     ensure!(led.len() == Host::NODES.len(), "not every node leads an address");
@@ -57,7 +57,7 @@ async fn roll(stage: &mut Stage<'_>, watch: &Watch, situation: &mut Situation, k
     all_ready(stage, SOON * 3).await?;
     let rolled = watch.now();
     situation.kinds = Host::NODES.map(|node| (node, kind)).into();
-    watch.settled(&situation.expected(), 10, SOON).await?;
+    let settled = watch.settled(&situation.expected(), 10, SOON).await?;
     let (mut count, mut failures, mut slowest) = (0, Vec::new(), Duration::ZERO);
     for requests in traffic {
         let outcome = requests.enough().await?;
@@ -65,17 +65,23 @@ async fn roll(stage: &mut Stage<'_>, watch: &Watch, situation: &mut Situation, k
         slowest = slowest.max(outcome.slowest);
         failures.extend(outcome.failures);
     }
-    let tally = watch.look(|seen| Tally::of(seen, from, watch.now(), situation));
-    let moves = watch.look(|seen| seen.moves(from, watch.now()));
+    // On its way the cluster is without each node in turn.
+    let away = Host::NODES.map(|node| situation.without(node));
+    let [a, b, c] = &away;
+    let (tally, outcomes, moves) = watch.look(|seen| {
+        let outcomes = Outcome::of(seen, from, settled, &[&*situation, a, b, c], false);
+        (Tally::of(seen, from, settled, situation), outcomes, seen.moves(from, settled))
+    });
     stage.story.measured(format!(
-        "rolled in {} ms; {count} connections to {} addresses, the slowest {} ms; {moves} moves; any two owners {}; \
-         dark {}",
+        "rolled in {} ms; {count} connections to {} addresses, the slowest {} ms, {} failed; {moves} moves\n      {}; {}",
         (rolled - from).as_millis(),
         led.len(),
         slowest.as_millis(),
-        longest(tally.ours.iter().chain(&tally.between).chain(&tally.theirs)),
-        longest(tally.dark.iter().chain(&tally.dark_theirs)),
+        failures.len(),
+        outcomes.words(),
+        tally.words(BOUND),
     ));
     ensure!(failures.is_empty(), "{} of {count} connections failed: {failures:?}", failures.len());
+    outcomes.judge()?;
     Ok("every connection succeeded".to_owned())
 }

@@ -10,7 +10,7 @@ use super::super::cluster::{DAEMON_SET, POD, eventually};
 use super::super::stage::{SOON, Stage};
 use super::super::story::Seen;
 use super::super::watch::Watch;
-use super::tally::{BOUND, LEAVING, Tally};
+use super::tally::{BOUND, LEAVING, Outcome, Tally};
 use super::{Kind, SYSTEM, Situation};
 use crate::bench_handle::{Daemon, PodView};
 use crate::host::Host;
@@ -42,11 +42,46 @@ async fn swap(stage: &mut Stage<'_>, watch: &Watch, before: &Situation, node: Ho
         {"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": kind.image()},
     ]);
     stage.patch_json(DAEMON_SET, SYSTEM, "speaker", &image).await?;
+    let mut after = before.clone();
+    after.kinds.insert(node, kind);
+    let from = watch.now();
+    let (begun, ready) = renew(stage, watch, node).await?;
+    let settled = watch.settled(&after.expected(), 10, SOON).await?;
+
+    // While it is away, the others own what it led.
+    let (without, absent) = (before.without(node), after.without(node));
+    let (left, came, outcomes) = watch.look(|seen| {
+        // MetalLB's speaker claims what it likes when it comes, and goes on answering when it leaves.
+        let mut outcomes = Outcome::of(seen, from, begun, &[before, &without], kind == Kind::Metallb);
+        outcomes.add(Outcome::of(seen, begun, settled, &[&absent, &after], kind == Kind::Ours));
+        (Tally::of(seen, from, begun, &without), Tally::of(seen, begun, settled, &after), outcomes)
+    });
+    stage.story.measured(format!(
+        "away after {} ms, ready {} ms later, everything in its place {} ms after that; {}\n      leaving: {}\n      \
+         coming: {}",
+        (begun - from).as_millis(),
+        (ready - begun).as_millis(),
+        settled.saturating_sub(ready).as_millis(),
+        outcomes.words(),
+        left.words(BOUND),
+        came.words(BOUND)
+    ));
+    outcomes.judge()?;
+    match kind {
+        // It is MetalLB's speaker that leaves, and answers until its process ends.
+        Kind::Ours => came.judge(BOUND).context("while ours came")?,
+        // It is MetalLB's speaker that comes, and believes itself alone at first.
+        Kind::Metallb => left.judge(LEAVING).context("while ours left")?,
+    }
+    Ok(after.words())
+}
+
+/// Has a node's speaker replaced by one of the template: when the next process began, and when it was ready.
+pub(super) async fn renew(stage: &mut Stage<'_>, watch: &Watch, node: Host) -> Result<(Duration, Duration)> {
     let old = on(stage, node).await?;
     stage.story.command(format!(
         "kubectl -n {SYSTEM} delete pod --wait=false -l component=speaker --field-selector spec.nodeName={node}"
     ));
-    let from = watch.now();
     stage.cluster.delete(POD, SYSTEM, &old.name).await?;
     // Its process has ended when the next one's begins.
     let new = eventually(SOON, async || {
@@ -63,38 +98,7 @@ async fn swap(stage: &mut Stage<'_>, watch: &Watch, before: &Situation, node: Ho
         Ok(())
     })
     .await?;
-    let ready = watch.now();
-    let mut after = before.clone();
-    after.kinds.insert(node, kind);
-    let settled = watch.settled(&after.expected(), 10, SOON).await?;
-
-    let (left, came) = watch.look(|seen| {
-        // While it is away, the others own what it led.
-        (Tally::of(seen, from, begun, &without(before, node)), Tally::of(seen, begun, watch.now(), &after))
-    });
-    stage.story.measured(format!(
-        "away after {} ms, ready {} ms later, everything in its place {} ms after that\n      leaving: {}\n      \
-         coming: {}",
-        (begun - from).as_millis(),
-        (ready - begun).as_millis(),
-        settled.saturating_sub(ready).as_millis(),
-        left.words(),
-        came.words()
-    ));
-    match kind {
-        // It is MetalLB's speaker that leaves, and answers until its process ends.
-        Kind::Ours => came.judge(BOUND).context("while ours came")?,
-        // It is MetalLB's speaker that comes, and believes itself alone at first.
-        Kind::Metallb => left.judge(LEAVING).context("while ours left")?,
-    }
-    Ok(after.words())
-}
-
-/// The same cluster while a node has no speaker.
-fn without(situation: &Situation, node: Host) -> Situation {
-    let mut away = situation.clone();
-    away.unavailable.insert(node);
-    away
+    Ok((begun, watch.now()))
 }
 
 /// The speaker's Pod on a node that is not about to end, if there is one; else the one that is.
