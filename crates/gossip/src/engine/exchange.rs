@@ -295,6 +295,9 @@ impl Engine {
         let count = states.len();
         self.reunion.refuted = false;
         for NodeState { name, address, port, meta, incarnation, state, versions } in states {
+            if self.role == Role::Reader && name == self.settings.name {
+                self.held_alive |= matches!(state, State::Alive | State::Suspect);
+            }
             match state {
                 State::Alive => {
                     self.word_alive(now, Alive { incarnation, node: name, address, port, meta, versions });

@@ -262,6 +262,8 @@ pub struct Engine {
     members: Members,
     /// The own incarnation: as a reader, the highest that anybody has said; none if nobody has.
     incarnation: Option<u32>,
+    /// As a reader: somebody holds its former process for alive.
+    held_alive: bool,
     sequence: u32,
     health: u32,
     news: Broadcasts,
@@ -308,6 +310,7 @@ impl Engine {
             random: Random::new(seed),
             members: Members::default(),
             incarnation: None,
+            held_alive: false,
             sequence: 0,
             health: 0,
             news: Broadcasts::default(),
@@ -366,7 +369,10 @@ impl Engine {
             Input::Participate => self.participate(now),
             Input::Tell { member, payload } => self.tell(member, payload),
             Input::Leave { within } => self.leave(now, within),
-            Input::Return => self.come_back(now),
+            Input::Return => {
+                self.held_alive = false;
+                self.come_back(now);
+            }
             Input::Woken => self.woken(now),
         }
     }
@@ -437,6 +443,12 @@ impl Engine {
     #[must_use]
     pub const fn health(&self) -> u32 {
         self.health
+    }
+
+    /// Whether a list of somebody's, since this one began to read, has held its former process for alive or suspect.
+    #[must_use]
+    pub const fn is_held_alive(&self) -> bool {
+        self.held_alive
     }
 
     /// When a member last answered a probe of this one by a datagram, itself or through others.

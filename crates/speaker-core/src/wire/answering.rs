@@ -45,13 +45,32 @@ impl Wire {
             return;
         }
         let first = self.members.replace(members).is_none();
+        self.beside.retain(|_, (since, _)| now.since(*since) < REUNION);
+        let mut given_up: BTreeMap<NodeName, Vec<IpAddr>> = BTreeMap::new();
         if first {
             self.decide_all(now, manner);
         } else if let Some(plan) = self.plan.clone().filter(|_| self.ready()) {
             // With ten thousand addresses most of this must be nothing but a look.
-            plan.addresses.keys().for_each(|ip| self.reconsider(now, *ip, manner));
+            for (ip, address) in &plan.addresses {
+                let led = manner == Manner::AtOnce && self.leads_alone(*ip);
+                self.reconsider(now, *ip, manner);
+                if led && !self.owned.contains(ip) {
+                    self.beside.insert(*ip, (now, None));
+                }
+                if let Some((_, told)) = self.beside.get_mut(ip)
+                    && let Some(members) = &self.members
+                    && let Some(heir) = owner(address, members).filter(|heir| **heir != self.node)
+                    && told.as_ref() != Some(heir)
+                {
+                    *told = Some(heir.clone());
+                    given_up.entry(heir.clone()).or_default().push(*ip);
+                }
+            }
         }
         self.review_disputes(now);
+        if let Some(gossip) = &mut self.gossip {
+            given_up.iter().for_each(|(heir, ips)| gossip.tell_given_up(now, heir, ips));
+        }
     }
 
     /// Decides about every address, once everything is known that decides.
@@ -90,11 +109,24 @@ impl Wire {
         }
     }
 
+    /// Another member has answered for an address until now, while this one did so, too: where that one was heard,
+    /// neighbours look for it there.
+    pub(super) fn left_to_this_one(&mut self, now: Time, ip: IpAddr) {
+        if self.leads_alone(ip) && self.stopping.is_none() && !self.was_just_defended(ip) {
+            self.announce_again(now, ip);
+        }
+    }
+
     /// Gives up what nobody has announced in time.
     pub(super) fn end_handing(&mut self, now: Time) {
         let over: Vec<IpAddr> =
             self.handing.iter().filter(|(_, until)| **until <= now).map(|(ip, _)| *ip).collect();
         over.into_iter().for_each(|ip| self.give_up(now, ip));
+    }
+
+    /// Whether this node answers for the address, and hands it over to nobody.
+    pub(super) fn leads_alone(&self, ip: IpAddr) -> bool {
+        self.owned.contains(&ip) && !self.handing.contains_key(&ip)
     }
 
     /// Those who follow another's announcement are to learn who has the address.
@@ -198,6 +230,9 @@ const HANDING: Duration = Duration::from_millis(500);
 
 /// The same where a speaker of MetalLB answers from now on.
 const METALLB_HANDING: Duration = Duration::from_millis(50);
+
+/// How long members may take to find together again, so that others turn out to lead what was left to some.
+const REUNION: Duration = Duration::from_secs(5);
 
 /// How long ago the new owner, who may have learnt of a change first, may have announced an address.
 const JUST_NOW: Duration = Duration::from_secs(3);

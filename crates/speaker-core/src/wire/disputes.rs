@@ -237,7 +237,7 @@ impl Wire {
         for ip in all {
             let Some(state) = self.disputes.states.get(&ip) else { continue };
             let goes_on = match &state.stage {
-                Stage::Asking { .. } => self.owned.contains(&ip) && !self.handing.contains_key(&ip),
+                Stage::Asking { .. } => self.leads_alone(ip),
                 Stage::Yielded { to, .. } => self.leads(ip) && self.comes_before(ip, to),
                 Stage::Resumed => true,
             };
@@ -276,7 +276,7 @@ impl Wire {
                 self.end_dispute(now, ip);
                 let address = self.plan.as_ref().and_then(|plan| plan.addresses.get(&ip)).cloned();
                 let rivals = address.map(|address| self.rivals(&address)).unwrap_or_default();
-                if !rivals.is_empty() && self.owned.contains(&ip) && !self.handing.contains_key(&ip) {
+                if !rivals.is_empty() && self.leads_alone(ip) {
                     self.ask_who(now, ip, claimant, rivals, false);
                 }
             }
@@ -335,7 +335,7 @@ impl Wire {
     }
 
     fn defend_now(&mut self, now: Time, ip: IpAddr, pause: Duration) {
-        if self.owned.contains(&ip) && !self.handing.contains_key(&ip) && self.stopping.is_none() {
+        if self.leads_alone(ip) && self.stopping.is_none() {
             self.disputes.set_defence(ip, Defence { at: now + pause, wanted: false, pause });
             self.engine.handle(now, ferrolb_l2::Input::Again { address: ip });
         }
@@ -344,6 +344,11 @@ impl Wire {
     /// This node has just announced the address for another reason.
     pub(super) fn defended(&mut self, now: Time, ip: IpAddr) {
         self.disputes.set_defence(ip, Defence { at: now + DEFEND_EVERY, wanted: false, pause: DEFEND_EVERY });
+    }
+
+    /// Whether the address was defended, or announced again for another reason, a moment ago.
+    pub(super) fn was_just_defended(&self, ip: IpAddr) -> bool {
+        self.disputes.defences.get(&ip).is_some_and(|defence| !defence.wanted)
     }
 
     fn end_dispute(&mut self, now: Time, ip: IpAddr) {

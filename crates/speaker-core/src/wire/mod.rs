@@ -54,6 +54,9 @@ pub struct Wire {
     claims: BTreeMap<IpAddr, Time>,
     /// Addresses that were being handed over when this node came to lead them again, and when that was.
     returned: BTreeMap<IpAddr, Time>,
+    /// Addresses that this node may have answered for beside others, which it has found again: until when, and to which
+    /// of them it has said that it leaves the address to it.
+    beside: BTreeMap<IpAddr, (Time, Option<NodeName>)>,
     /// Addresses that others answer for as well, for want of the members' agreement.
     disputes: Disputes,
     /// The hosts of the speakers that should be members.
@@ -156,6 +159,7 @@ impl Wire {
             handing: BTreeMap::new(),
             claims: BTreeMap::new(),
             returned: BTreeMap::new(),
+            beside: BTreeMap::new(),
             disputes: Disputes::default(),
             peers: BTreeMap::new(),
             stopping: None,
@@ -285,12 +289,22 @@ impl Wire {
     fn tell_gossip(&mut self, now: Time, tell: impl FnOnce(&mut membership::Machine)) {
         let Some(gossip) = &mut self.gossip else { return };
         tell(gossip);
-        let Some(news) = gossip.take_news() else { return };
+        let (given_up, news) = (gossip.take_given_up(), gossip.take_news());
+        if let Some(news) = news {
+            self.take_news(now, news);
+        }
+        given_up.into_iter().for_each(|ip| self.left_to_this_one(now, ip));
+    }
+
+    fn take_news(&mut self, now: Time, news: membership::News) {
         self.report.membership = true;
         let manner = if news.reunited { Manner::AtOnce } else { Manner::HandOver };
         match news.answering {
             Answering::NotYet => {}
-            Answering::Nobody => {
+            Answering::Nobody { awake } => {
+                let led = self.owned.iter().filter(|ip| awake && self.leads_alone(**ip));
+                let led: Vec<_> = led.map(|ip| (*ip, (now, None))).collect();
+                self.beside.extend(led);
                 self.set_members(now, Members::Known(BTreeMap::new()), Manner::AtOnce);
             }
             Answering::Among(members) => self.set_members(now, members, manner),

@@ -2,17 +2,18 @@
 //! Who the members are, and whether this one may answer among them.
 //!
 //! The gossip engine knows who is there. What a speaker makes of it is here, one file per concern: `gate` (when it may
-//! answer), `badge` (what ours tell each other in their metadata), `staleness` (whose view of the API is old),
-//! `troubles` (who should be a member and is not), `lines` (what the log says).
+//! answer), `badge` (what ours tell each other in their metadata), `given_up` (and by messages), `staleness` (whose view of
+//! the API is old), `troubles` (who should be a member and is not), `lines` (what the log says).
 
 mod badge;
 mod gate;
+mod given_up;
 mod lines;
 mod staleness;
 mod troubles;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use ferrolb_announce::{Members, Standing};
@@ -75,7 +76,10 @@ pub(super) enum Answering {
     /// Nothing is known of the others yet.
     NotYet,
     /// Nothing that is known can be trusted: nobody may answer here.
-    Nobody,
+    Nobody {
+        /// It has answered until now, perhaps beside others; or else it was asleep.
+        awake: bool,
+    },
     /// These; the own node may not be among them.
     Among(Members),
 }
@@ -101,6 +105,8 @@ pub(super) struct Machine {
     shown: (Badge, Time),
     troubles: Troubles,
     told_troubles: BTreeSet<Trouble>,
+    /// Addresses that others say they have left to this one, not yet taken.
+    given_up: Vec<IpAddr>,
     outputs: VecDeque<Output>,
     /// Something may have changed for those that answer, or for the control side.
     dirty: bool,
@@ -137,6 +143,7 @@ impl Machine {
             shown: (Badge::default(), Time::ZERO),
             troubles: Troubles::default(),
             told_troubles: BTreeSet::new(),
+            given_up: Vec::new(),
             outputs: VecDeque::new(),
             dirty: false,
             reunited: false,
@@ -198,6 +205,20 @@ impl Machine {
         self.engine.next_deadline().into_iter().chain(self.own_deadline()).min()
     }
 
+    /// Tells a member that this one has answered for these addresses, and leaves them to it.
+    pub(super) fn tell_given_up(&mut self, now: Time, owner: &NodeName, addresses: &[IpAddr]) {
+        let member = Name::from(owner.as_str());
+        for payload in given_up::messages(addresses) {
+            self.engine.handle(now, Input::Tell { member: &member, payload: &payload });
+        }
+        self.drain(now);
+    }
+
+    /// What others have said since the last call that they have left to this one.
+    pub(super) fn take_given_up(&mut self) -> Vec<IpAddr> {
+        std::mem::take(&mut self.given_up)
+    }
+
     /// What has changed since the last call, if anything.
     pub(super) fn take_news(&mut self) -> Option<News> {
         let reunited = std::mem::take(&mut self.reunited);
@@ -229,7 +250,7 @@ impl Machine {
                 Some((Answering::Among(_), _)) => Answering::Among(self.members()),
                 _ => Answering::NotYet,
             },
-            Gate::Doubtful { .. } => Answering::Nobody,
+            Gate::Doubtful { until, .. } => Answering::Nobody { awake: until.is_some() },
             Gate::Open | Gate::Away { .. } | Gate::Leaving { .. } => Answering::Among(self.members()),
         }
     }
@@ -302,8 +323,10 @@ impl Machine {
                 }
                 Output::Heard(_) => self.heard_again(now),
                 Output::Left => self.left(now),
-                // Nobody sends any yet.
-                Output::Told { .. } => false,
+                Output::Told { payload, .. } => {
+                    self.given_up.extend(given_up::read(&payload));
+                    false
+                }
             };
         }
         concerned
@@ -318,7 +341,7 @@ impl Machine {
         let stale = Badge::read(member.meta.as_deref()).is_some_and(|badge| badge.stale);
         match change {
             Change::Joined => {
-                self.staleness.found(&node, stale);
+                self.find_newcomer(&node, stale);
                 self.reunited |= self.lost.remove(&member.name);
                 self.expected.remove(&node);
                 self.unheeded = false;

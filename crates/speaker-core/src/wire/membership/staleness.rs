@@ -87,9 +87,25 @@ impl Machine {
         self.dirty |= self.staleness.weigh(now, all.len() > 1);
     }
 
-    /// What is found at the start counts at once: the others have seen it for longer.
+    /// What is found at the start counts at once: the others have seen it for longer. So does what this one says of itself,
+    /// if they have given its former process up: it is not to take over what it will have to give back.
     pub(super) fn find_split(&mut self) {
-        if self.words().collect::<BTreeSet<bool>>().len() > 1 {
+        let own = self.staleness.is_said(&self.node).then_some(true).filter(|_| !self.engine.is_held_alive());
+        if self.words().chain(own).collect::<BTreeSet<bool>>().len() > 1 {
+            if own.is_some() {
+                let node = self.node.clone();
+                self.staleness.found(&node, true);
+            }
+            self.staleness.found_split();
+        }
+    }
+
+    /// One that was no member is one, and says whether its view is stale. If that is so it counts at once, provided that
+    /// somebody's is not.
+    pub(super) fn find_newcomer(&mut self, node: &NodeName, stale: bool) {
+        self.staleness.found(node, stale);
+        let own_is_fresh = self.gate == Gate::Open && !self.staleness.is_said(&self.node);
+        if stale && (own_is_fresh || self.anybody_is_fresh()) {
             self.staleness.found_split();
         }
     }
