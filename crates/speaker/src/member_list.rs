@@ -139,7 +139,8 @@ pub(crate) async fn prepare(
         tracing::info!(
             "not starting fast dead node detection (memberlist), need ml-bindaddr / ml-labels config"
         );
-        tracing::info!("when memberlist is disabled, the speaker pods must run on all nodes");
+        // Every node counts in elections then, also one that has no speaker.
+        tracing::warn!("when memberlist is disabled, the speaker pods must run on all nodes");
         return Ok(None);
     };
     if secret.is_empty() {
@@ -281,7 +282,17 @@ mod tests {
             source: Source { address: vec![192, 0, 2, 1], port: 7946, node: b"m".to_vec() },
         });
         for secret in
-            [&b"k1"[..], b"AAECAwQFBgcICQoLDA0ODw", &[b'x'; 32], &[b'x'; 33], &[b'x'; 100], b"abc\n"]
+            // 22, 31, 32 and 40 bytes are those of X02.
+            [
+                &b"k1"[..],
+                b"AAECAwQFBgcICQoLDA0ODw",
+                &[b'x'; 31],
+                &[b'x'; 32],
+                &[b'x'; 33],
+                &[b'x'; 40],
+                &[b'x'; 100],
+                b"abc\n",
+            ]
         {
             for (rule, spoken) in
                 [(KeyRule::Truncated, true), (KeyRule::Hashed, true), (KeyRule::Short, false)]

@@ -131,7 +131,7 @@ fn l2_17_each_address_is_led_by_its_own_hash() {
 }
 
 #[test]
-fn l2_20_without_membership_a_node_without_a_speaker_may_be_the_leader() {
+fn l2_20_s57_without_membership_a_node_without_a_speaker_may_be_the_leader() {
     let cluster = Cluster::of(&N, [ad("any", &N)]).with("a", service(VIP, &UP));
     assert_eq!(cluster.owner(VIP).as_deref(), Some("n3"));
     // With it, that node does not count.

@@ -246,3 +246,82 @@ fn a_changed_address_is_answered_instead_of_the_old_one() {
     let owner = bench.owner("192.168.10.201").unwrap();
     assert_eq!(bench.statuses(), [format!("demo/hello-lb@{owner} ens18")]);
 }
+
+#[test]
+fn a_new_owner_announces_within_100_ms_of_the_change_and_for_5_s_an_15() {
+    let mut bench = hello();
+    bench.gratuitous.clear();
+    let changed = bench.now;
+    bench.api.patch("Node", "", NODE1, &json!({ "metadata": { "labels": { EXCLUDE: "" } } }));
+    bench.settle();
+    let changed = u64::try_from(changed.since_start().as_millis()).unwrap();
+    let times: Vec<u64> = bench.gratuitous.iter().map(|(at, ..)| *at - changed).collect();
+    assert!(times.first().is_some_and(|first| *first <= 100), "{times:?}");
+    assert!(times.last().is_some_and(|last| (4_000..=5_000).contains(last)), "{times:?}");
+}
+
+#[test]
+fn a_node_that_an_advertisement_selects_leads_on_its_interface_and_follows_the_label_e20() {
+    let mut bench = Bench::new();
+    bench.api.delete("L2Advertisement", "metallb-system", "l2");
+    for (name, zone) in [("here", "a"), ("there", "b")] {
+        let spec = json!({
+            "interfaces": ["ens18"],
+            "nodeSelectors": [{ "matchLabels": { "zone": zone } }],
+        });
+        bench.api.put("L2Advertisement", config(name, spec));
+    }
+    bench.api.put("EndpointSlice", endpoints("hello-lb", &[NODE1, NODE2]));
+    bench.api.put("Service", service("hello-lb", IP));
+    bench.start_all();
+    bench.settle();
+    assert_eq!(bench.owner(IP), None);
+    let label = |bench: &mut Bench, node: &str, zone: Option<&str>| {
+        bench.api.patch("Node", "", node, &json!({ "metadata": { "labels": { "zone": zone } } }));
+        bench.settle();
+    };
+    for (node, other) in [(NODE1, NODE2), (NODE2, NODE1)] {
+        label(&mut bench, other, None);
+        label(&mut bench, node, Some("a"));
+        assert_eq!(bench.owner(IP), Some(node));
+        assert_eq!(bench.statuses(), [format!("demo/hello-lb@{node} ens18")]);
+    }
+    label(&mut bench, NODE2, Some("elsewhere"));
+    assert_eq!(bench.owner(IP), None);
+}
+
+/// MetalLB asks for no family either; whether the Service can be reached by it is for its owner to see.
+#[test]
+fn an_ipv6_address_with_ipv4_endpoints_is_announced_s50() {
+    let mut bench = Bench::new();
+    bench.api.put("IPAddressPool", config("six", json!({ "addresses": ["fd00:10::200/124"] })));
+    bench.api.put("EndpointSlice", endpoints("six", &[NODE1, NODE2]));
+    bench.api.put("Service", service("six", "fd00:10::201"));
+    bench.start_all();
+    bench.settle();
+    // The one that leads says that none of its interfaces speaks IPv6 here.
+    let events = bench.take_events();
+    assert!(matches!(&events[..], [one] if one.contains("announceFailed six")), "{events:?}");
+}
+
+/// Passwords of BGP sessions, right or wrong, are no matter of layer 2, which reads no Secret.
+#[test]
+fn a_peer_with_a_password_changes_nothing_of_layer_2_c02_c07() {
+    let mut bench = hello();
+    bench.gratuitous.clear();
+    bench.take_events();
+    let spec = json!({
+        "myASN": 64512, "peerASN": 64513, "peerAddress": "192.168.10.1",
+        "passwordSecret": { "name": "missing", "namespace": "metallb-system" },
+    });
+    bench.api.put("BGPPeer", config("peer", spec));
+    bench.settle();
+    assert_eq!(bench.owner(IP), Some(NODE1));
+    assert_eq!(bench.statuses(), ["demo/hello-lb@k8s-node-1 ens18"]);
+    assert!(bench.gratuitous.is_empty());
+    assert_eq!(bench.take_events(), Vec::<String>::new());
+    bench.api.delete("BGPPeer", "metallb-system", "peer");
+    bench.settle();
+    assert_eq!(bench.owner(IP), Some(NODE1));
+    assert!(bench.gratuitous.is_empty());
+}

@@ -119,6 +119,20 @@ fn objects_that_are_deleted_are_made_again_as_they_were_c09_c11() {
 }
 
 #[test]
+fn what_somebody_else_writes_beside_the_own_state_is_no_reason_to_write_a20() {
+    let mut bench = web();
+    bench.take_writes();
+    let other = config("somebody", json!({}));
+    bench.api.put("ConfigurationState", other);
+    bench.settle();
+    bench.api.patch("ConfigurationState", "metallb-system", "somebody", &json!({ "spec": { "x": "y" } }));
+    bench.settle();
+    bench.api.delete("ConfigurationState", "metallb-system", "somebody");
+    bench.settle();
+    assert_eq!(bench.take_writes(), Vec::<String>::new());
+}
+
+#[test]
 fn what_is_for_some_nodes_concerns_their_speakers_alone_and_follows_the_label_c10_a16() {
     let mut bench = web();
     let labelled = |value: Value| json!({ "metadata": { "labels": { "rack": value } } });

@@ -25,6 +25,11 @@ pub(crate) fn address(node: usize) -> SocketAddr {
     SocketAddr::new(IpAddr::V4(Ipv4Addr::from(0x0a00_0001 + u32::try_from(node).unwrap())), 7946)
 }
 
+/// Where the node is on another of its networks.
+pub(crate) fn other_address(node: usize) -> SocketAddr {
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::from(0x0a01_0001 + u32::try_from(node).unwrap())), 7946)
+}
+
 pub(crate) fn vip(number: usize) -> IpAddr {
     [192, 168, 10, 100 + u8::try_from(number).unwrap()].into()
 }
@@ -87,6 +92,10 @@ pub(crate) struct Network {
     pub(crate) no_streams: BTreeSet<(usize, usize)>,
     /// From whom to whom no frames pass.
     pub(crate) torn: BTreeSet<(usize, usize)>,
+    /// Hosts that say of themselves that they are at another address of theirs.
+    pub(crate) elsewhere: BTreeSet<usize>,
+    /// Streams that were asked for.
+    pub(crate) streams: usize,
     /// Hosts that do not say what addresses of their own they have.
     pub(crate) mute: BTreeSet<usize>,
     /// Hosts that neither send nor get frames.
@@ -140,6 +149,8 @@ impl Network {
             no_datagrams: BTreeSet::new(),
             no_streams: BTreeSet::new(),
             torn: BTreeSet::new(),
+            elsewhere: BTreeSet::new(),
+            streams: 0,
             mute: BTreeSet::new(),
             off_segment: BTreeSet::new(),
             gratuitous: Vec::new(),
@@ -206,7 +217,8 @@ impl Network {
     /// Starts one that uses this secret, and knows of nobody yet.
     pub(crate) fn start_as(&mut self, node: usize, secret: &[u8]) {
         let seed = self.random_seed();
-        let mut settings = Settings::speaker(name(node).as_str().into(), address(node), codec(secret));
+        let place = if self.elsewhere.contains(&node) { other_address(node) } else { address(node) };
+        let mut settings = Settings::speaker(name(node).as_str().into(), place, codec(secret));
         settings.profile.probe_interval = self.probe_interval.unwrap_or(settings.profile.probe_interval);
         let mut wire = Wire::new(name(node), Some(Gossip { settings, seed }));
         let interface = Interface {
@@ -528,6 +540,7 @@ impl Network {
                 }
             }
             ferrolb_gossip::Output::Open { stream, to, message } => {
+                self.streams += 1;
                 let bytes = self.hosts[&node].codec.stream(&message, true, &[0; 12]);
                 let opens = |other: &usize| !self.no_streams.contains(&(node, *other));
                 if let Some(other) = self.passes(node, to, false).filter(opens) {
@@ -554,7 +567,7 @@ impl Network {
     }
 
     fn passes(&self, from: usize, to: SocketAddr, datagram: bool) -> Option<usize> {
-        let to = (0..self.nodes).find(|node| address(*node) == to)?;
+        let to = (0..self.nodes).find(|node| [address(*node), other_address(*node)].contains(&to))?;
         let path = (from, to);
         (!self.cut.contains(&path) && (!datagram || !self.no_datagrams.contains(&path))).then_some(to)
     }

@@ -233,3 +233,29 @@ fn a_change_of_membership_announces_nothing_that_does_not_move() {
         assert!(before[address].contains(&3), "{node} announced {address}");
     }
 }
+
+/// A member that listens on all addresses of a host with several says of itself what may not be its Pod's.
+#[test]
+fn a_member_at_another_address_than_its_pod_is_no_missing_one() {
+    let mut network = Network::new(5, 3, 6);
+    network.elsewhere.extend([1, 2]);
+    (0..3).for_each(|node| network.start(node));
+    network.run(seconds(15));
+    assert_eq!(network.owners(), network.rightful());
+    network.streams = 0;
+    network.run(seconds(60));
+    // Everything is exchanged with somebody every 30 s, and nobody is joined again every 2 s.
+    assert!(network.streams <= 9, "{}", network.streams);
+    // Its Pod is where it is looked for once it is none, and it is one again as soon as it is back.
+    network.kill(1);
+    network.run(seconds(20));
+    assert_eq!(network.owners(), network.rightful());
+    network.start(1);
+    network.run(seconds(8));
+    assert_eq!(network.owners(), network.rightful());
+    network.part(&[2], &[0, 1]);
+    network.run(seconds(60));
+    network.heal();
+    network.run(seconds(2));
+    assert_eq!(network.owners(), network.rightful());
+}

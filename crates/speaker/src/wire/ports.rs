@@ -368,6 +368,7 @@ mod tests {
         }
     }
 
+    /// S41: nothing fails in a busy loop.
     #[test]
     fn a_failing_socket_is_tried_less_and_less_often_and_trusted_again_later() {
         let mut ports = Ports::new(Excluded::default());

@@ -282,8 +282,9 @@ impl Machine {
     /// Where anybody is or should be: members first.
     fn everybody(&self) -> Vec<SocketAddr> {
         let members: Vec<SocketAddr> = self.others().filter_map(|member| member.socket()).collect();
-        let awaited = self.peers.iter().filter(|peer| peer.awaited).map(|peer| peer.address);
-        let missing: Vec<SocketAddr> = awaited.filter(|address| !members.contains(address)).collect();
+        let missing = self.peers.iter().filter(|peer| peer.awaited && !self.is_usable(&peer.node));
+        let missing: Vec<SocketAddr> =
+            missing.map(|peer| peer.address).filter(|address| !members.contains(address)).collect();
         [members, missing].concat()
     }
 }

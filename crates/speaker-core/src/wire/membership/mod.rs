@@ -96,6 +96,10 @@ pub(super) struct Machine {
     /// It is known what there is to announce.
     has_plan: bool,
     peers: Vec<Peer>,
+    /// Where the engine was told that they are.
+    candidates: BTreeSet<SocketAddr>,
+    /// They may be elsewhere by now.
+    moved: bool,
     /// Readers that were heard, which are about to be members; and until when that is believed.
     expected: BTreeMap<NodeName, Time>,
     /// Members that died though their Pods run, and have not come back.
@@ -137,6 +141,8 @@ impl Machine {
             gate: Gate::Ignorant,
             has_plan: false,
             peers: Vec::new(),
+            candidates: BTreeSet::new(),
+            moved: false,
             expected: BTreeMap::new(),
             lost: BTreeSet::new(),
             staleness: Staleness::default(),
@@ -178,8 +184,7 @@ impl Machine {
         self.peers = peers.to_vec();
         self.lost.retain(|name| peers.iter().any(|peer| Some(peer.node.as_str()) == name.as_str()));
         self.troubles.set_peers(peers);
-        let addresses: Vec<SocketAddr> = peers.iter().map(|peer| peer.address).collect();
-        self.engine.handle(now, Input::Candidates(&addresses));
+        self.moved = true;
         self.peers_changed(now);
         self.drain(now);
         self.settle(now);
@@ -333,7 +338,7 @@ impl Machine {
     }
 
     fn member_changed(&mut self, now: Time, change: &Change, member: &Member) {
-        self.dirty = true;
+        (self.dirty, self.moved) = (true, true);
         if member.name == self.own {
             return;
         }
@@ -359,9 +364,27 @@ impl Machine {
         }
     }
 
+    /// Says where the members that should be there are: where they say, if they are members, else at their Pods. On a host
+    /// with several addresses a member that listens on all may have another one than its Pod.
+    fn say_candidates(&mut self, now: Time) {
+        let place = |peer: &Peer| {
+            let member = self.engine.member(&Name::from(peer.node.as_str())).filter(|member| member.is_usable());
+            member.and_then(Member::socket).unwrap_or(peer.address)
+        };
+        let candidates: BTreeSet<SocketAddr> = self.peers.iter().map(place).collect();
+        if self.candidates != candidates {
+            let addresses: Vec<SocketAddr> = candidates.iter().copied().collect();
+            self.engine.handle(now, Input::Candidates(&addresses));
+            self.candidates = candidates;
+        }
+    }
+
     /// Makes everything agree with what is known now.
     fn settle(&mut self, now: Time) {
         self.settled = now;
+        if std::mem::take(&mut self.moved) {
+            self.say_candidates(now);
+        }
         self.pass_gate(now);
         self.find_stale(now);
         let before = self.expected.len();
