@@ -41,9 +41,6 @@ pub struct Settings {
     pub meta: Option<Vec<u8>>,
     /// What it starts as.
     pub role: Role,
-    /// The least incarnation that it enters with, at least 1. Each process of a name should have a higher one than all
-    /// before, as the seconds of the day have: what is still said of a former one then never outranks it.
-    pub incarnation: u32,
     /// After how long a dead member's name may be taken by another address; zero: only once it has been forgotten.
     pub reclaim: Duration,
     /// How often those of [`crate::Input::Candidates`] that are no members are joined again, with a quarter of jitter;
@@ -67,7 +64,6 @@ impl Settings {
             versions: VERSIONS,
             meta: None,
             role: Role::Member,
-            incarnation: 1,
             reclaim: Duration::ZERO,
             rejoin: Duration::ZERO,
             knock: Duration::ZERO,
@@ -80,7 +76,7 @@ impl Settings {
         Self {
             role: Role::Reader,
             rejoin: Duration::from_secs(2),
-            knock: Duration::from_millis(500),
+            knock: Duration::from_millis(400),
             ..Self::plain(name, address, codec)
         }
     }

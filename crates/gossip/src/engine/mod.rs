@@ -469,8 +469,7 @@ impl Engine {
         }
         self.role = Role::Member;
         // Above everything that was ever said of this name, so that nobody holds it for old.
-        let said = self.incarnation.map_or(1, |said| said.saturating_add(1));
-        let incarnation = said.max(self.settings.incarnation);
+        let incarnation = self.incarnation.map_or(1, |said| said.saturating_add(1));
         self.incarnation = Some(incarnation);
         let own = Member {
             name: self.settings.name.clone(),
@@ -485,6 +484,7 @@ impl Engine {
         self.members.insert(own.clone(), &mut self.random);
         self.announce_own();
         self.say_hello();
+        self.reunion.participate(now, self.settings.knock);
         self.outputs.push_back(Output::Member { change: Change::Joined, member: own });
         let profile = &self.settings.profile;
         self.probe_tick = Ticker::start(now, profile.probe_interval);
@@ -534,8 +534,7 @@ impl Engine {
         let own = self.settings.name.clone();
         self.members.renew(&mut self.random, |member| member.name != own);
         self.probe_place = 0;
-        let (rejoin, knock) = (self.settings.rejoin, self.settings.knock);
-        self.reunion.resume(now, rejoin, knock);
+        self.reunion.resume(now, self.settings.rejoin);
     }
 
     fn woken(&mut self, now: Time) {

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use ferrolb_net_types::Time;
 
+use super::rules::word_of;
 use super::{Engine, Output};
 use crate::member::Member;
 use crate::name::Name;
@@ -28,7 +29,7 @@ pub(super) struct Reunion {
     missing: BTreeMap<SocketAddr, Option<Time>>,
     rejoin_at: Option<Time>,
     knock_at: Option<Time>,
-    /// A list that was merged made this member refute.
+    /// What was just heard made this member refute, or had not heard that it did.
     pub(super) refuted: bool,
 }
 
@@ -47,11 +48,15 @@ impl Reunion {
     }
 
     /// Begins again after a leave, which ended it.
-    pub(super) fn resume(&mut self, now: Time, rejoin: Duration, knock: Duration) {
+    pub(super) fn resume(&mut self, now: Time, rejoin: Duration) {
         if !self.candidates.is_empty() {
             self.rejoin_at = (!rejoin.is_zero()).then_some(now + rejoin);
-            self.knock_at = (!knock.is_zero()).then_some(now + knock);
         }
+    }
+
+    /// From now on this is a member: it knocks at the missing and at those that are suspected, candidates or not.
+    pub(super) fn participate(&mut self, now: Time, knock: Duration) {
+        self.knock_at = (!knock.is_zero()).then_some(now + knock);
     }
 
     /// A member at this address is one again.
@@ -71,10 +76,8 @@ impl Engine {
             .difference(&there)
             .map(|address| (*address, tried.get(address).copied().flatten()))
             .collect();
-        let period = |period: Duration| (!candidates.is_empty() && !period.is_zero()).then_some(period);
-        let (rejoin, knock) = (period(self.settings.rejoin), period(self.settings.knock));
-        self.reunion.rejoin_at = rejoin.map(|_| self.reunion.rejoin_at.unwrap_or(now));
-        self.reunion.knock_at = knock.map(|knock| self.reunion.knock_at.unwrap_or(now + knock));
+        let rejoins = !candidates.is_empty() && !self.settings.rejoin.is_zero();
+        self.reunion.rejoin_at = rejoins.then(|| self.reunion.rejoin_at.unwrap_or(now));
         self.reunion.candidates = candidates;
     }
 
@@ -126,12 +129,21 @@ impl Engine {
         }
     }
 
-    /// Tells an accuser again what it has not heard: that this member is alive.
-    pub(super) fn repeat_refutation(&mut self, accuser: &Name) {
-        let accuser = self.members.get(accuser).filter(|_| !self.settings.knock.is_zero()).cloned();
-        if let (Some(accuser), Some(alive)) = (accuser, self.own_alive()) {
-            self.send_to(&accuser, std::slice::from_ref(&alive));
+    /// Somebody is said to be alive, or to be otherwise than it is known, by a number that is too low to count: it may be a
+    /// new process, which has not heard what was said of the former one. It is told, so that it overrules that.
+    pub(super) fn tell_what_is_held(&mut self, member: &Member) {
+        if self.settings.knock.is_zero() {
+            return;
         }
+        let word = match member.state {
+            State::Alive | State::Suspect => word_of(member),
+            State::Dead | State::Left => {
+                let by_itself = member.state == State::Left;
+                let from = if by_itself { member.name.clone() } else { self.settings.name.clone() };
+                Message::Dead(Accusation { incarnation: member.incarnation, node: member.name.clone(), from })
+            }
+        };
+        self.send_to(member, &[word]);
     }
 
     /// Joins and asks those that are missing, when it is time.
@@ -201,13 +213,18 @@ impl Engine {
         }
     }
 
-    /// If a list made this member refute, tells it whose list it was: who holds it for dead is not told by gossip. A
-    /// stream does not always come from the address of its member; then all that are missed are told.
-    pub(super) fn tell_refutation(&mut self, peer: SocketAddr) {
-        if self.settings.knock.is_zero() || !std::mem::take(&mut self.reunion.refuted) {
-            return;
+    /// If what a datagram said made this member refute, or is what it has refuted before, tells its sender: gossip takes a
+    /// while, and leaves out who holds this one for dead.
+    pub(super) fn refute_to(&mut self, sender: SocketAddr) {
+        if let Some(alive) = self.refutation() {
+            self.send(sender, &[alive.encode()], false);
         }
-        let Some(alive) = self.own_alive() else { return };
+    }
+
+    /// The same for a list that was merged. A stream does not always come from the address of its member; then all that are
+    /// missed are told.
+    pub(super) fn tell_refutation(&mut self, peer: SocketAddr) {
+        let Some(alive) = self.refutation() else { return };
         let own = &self.settings.name;
         let at_peer = |member: &Member| {
             member.name != *own && member.socket().is_some_and(|address| address.ip() == peer.ip())
@@ -222,5 +239,9 @@ impl Engine {
         for member in told {
             self.send_to(&member, std::slice::from_ref(&alive));
         }
+    }
+    fn refutation(&mut self) -> Option<Message> {
+        let refuted = std::mem::take(&mut self.reunion.refuted) && !self.settings.knock.is_zero();
+        self.own_alive().filter(|_| refuted)
     }
 }

@@ -53,6 +53,12 @@ impl Engine {
                     alive.incarnation <= member.incarnation
                 };
                 if old && (own || !moved) {
+                    let differs = member.meta.as_deref().unwrap_or_default()
+                        != alive.meta.as_deref().unwrap_or_default();
+                    if !own && (differs || !member.is_usable()) {
+                        let held = member.clone();
+                        self.tell_what_is_held(&held);
+                    }
                     return;
                 }
             }
@@ -115,9 +121,7 @@ impl Engine {
         }
         let Some(member) = self.members.get(&word.node) else { return };
         if word.incarnation < member.incarnation {
-            if word.node == self.settings.name {
-                self.repeat_refutation(&word.from);
-            }
+            self.reunion.refuted |= word.node == self.settings.name;
             return;
         }
         if let Some(suspicion) = self.suspicions.get_mut(&word.node) {
@@ -151,6 +155,7 @@ impl Engine {
         }
         let Some(member) = self.members.get(&word.node) else { return };
         if word.incarnation < member.incarnation {
+            self.reunion.refuted |= word.node == self.settings.name;
             return;
         }
         self.suspicions.remove(&word.node);
@@ -227,15 +232,7 @@ impl Engine {
 
     /// The own word, unless this is a reader or has left.
     pub(super) fn own_alive(&self) -> Option<Message> {
-        let own = self.members.get(&self.settings.name).filter(|own| own.is_usable())?;
-        Some(Message::Alive(Alive {
-            incarnation: own.incarnation,
-            node: own.name.clone(),
-            address: own.address.clone(),
-            port: own.port,
-            meta: own.meta.clone(),
-            versions: Some(own.versions.to_vec()),
-        }))
+        self.members.get(&self.settings.name).filter(|own| own.is_usable()).map(word_of)
     }
 
     pub(super) fn announce_dead(&mut self, incarnation: u32, node: &Name, from: &Name) {
@@ -249,6 +246,18 @@ impl Engine {
             self.news.push(about, message.encode());
         }
     }
+}
+
+/// That a member lives, as it is held to.
+pub(super) fn word_of(member: &Member) -> Message {
+    Message::Alive(Alive {
+        incarnation: member.incarnation,
+        node: member.name.clone(),
+        address: member.address.clone(),
+        port: member.port,
+        meta: member.meta.clone(),
+        versions: Some(member.versions.to_vec()),
+    })
 }
 
 /// The versions of a word that can be true. What lacks some would make every exchange fail, for everybody.

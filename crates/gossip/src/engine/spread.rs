@@ -39,6 +39,7 @@ impl Engine {
         if packet.messages.iter().any(says_something) {
             self.heard(now, source);
         }
+        self.reunion.refuted = false;
         for message in packet.messages {
             match message {
                 Message::Ping(ping) => self.answer_ping(source, &ping),
@@ -51,6 +52,7 @@ impl Engine {
                 Message::User(payload) => self.outputs.push_back(Output::Told { source, payload }),
             }
         }
+        self.refute_to(source);
     }
 
     /// Sends news to a few, when it is time.
@@ -107,7 +109,7 @@ impl Engine {
         }
     }
 
-    fn send(&mut self, to: SocketAddr, messages: &[Vec<u8>], checksum: bool) {
+    pub(super) fn send(&mut self, to: SocketAddr, messages: &[Vec<u8>], checksum: bool) {
         for message in compound(messages) {
             let nonce = self.random.nonce();
             let bytes = self.settings.codec.packet(message, checksum, &nonce);

@@ -6,6 +6,7 @@
 mod away;
 mod chaos;
 mod network;
+mod telling;
 
 use std::time::Duration;
 

@@ -294,7 +294,7 @@ impl Network {
                     }
                 }
                 Output::Open { stream, to, message } => {
-                    if self.passes(index, to, false) {
+                    if self.opens(index, to) {
                         let bytes = self.nodes[&index].codec.stream(&message, true, &[0; 12]);
                         self.later(Event::Open { opener: index, stream, to, bytes });
                     }
@@ -340,6 +340,14 @@ impl Network {
         let Some((to, _)) = self.nodes.iter().find(|(_, node)| node.address == to) else { return false };
         let path = (from, *to);
         !self.cut.contains(&path) && (!datagram || !self.no_datagrams.contains(&path))
+    }
+
+    /// Whether a stream can be opened: that takes both directions.
+    fn opens(&self, from: usize, to: SocketAddr) -> bool {
+        let back = |(other, node): (&usize, &Node)| {
+            node.address == to && self.passes(*other, self.nodes[&from].address, false)
+        };
+        self.passes(from, to, false) && self.nodes.iter().any(back)
     }
 
     fn later(&mut self, event: Event) {
