@@ -16,7 +16,7 @@ use super::api::Kind;
 use super::facts::{Facts, count};
 use super::judge::double_use;
 use super::process::{Configuration, settings, shown};
-use super::shape::{pool_slot, service_slot};
+use super::shape::pool_slot;
 use super::tally::Mark;
 use super::world::{Mode, World};
 use super::{Verdict, Violation};
@@ -267,10 +267,6 @@ fn full_pass(world: &mut World, config: &Rc<Config>, marks: &mut Vec<Mark>) -> V
             {
                 let name = request.name.unwrap_or_default();
                 let body = request.body.unwrap_or_default();
-                if request.resource == Resource::Services && only_words(world, &name, &body) {
-                    marks.push(Mark::OtherWords);
-                    continue;
-                }
                 let what = format!("a controller that starts now writes {name}: {body}");
                 return Err(Violation::of(Mark::FullIsIncremental, what));
             }
@@ -282,30 +278,4 @@ fn full_pass(world: &mut World, config: &Rc<Config>, marks: &mut Vec<Mark>) -> V
         }
     }
     Ok(())
-}
-
-/// Whether a write changes nothing but the words in which it is said why a Service waits: they depend on who else holds
-/// what, and nobody who waits is looked at for their sake alone.
-fn only_words(world: &World, name: &str, body: &Value) -> bool {
-    let Some(version) = service_slot(name).and_then(|slot| world.api.services[slot].as_ref()) else {
-        return false;
-    };
-    let Ok(mut stored) = serde_json::to_value(&version.object) else { return false };
-    let mut body = body.clone();
-    let status = |object: &Value| {
-        let conditions = object["status"]["conditions"].as_array();
-        conditions
-            .and_then(|list| list.iter().find(|c| c["type"] == ALLOCATED_CONDITION))
-            .map(|c| c["status"].clone())
-    };
-    let waits = status(&stored).is_some_and(|word| word == "False") && status(&stored) == status(&body);
-    for object in [&mut stored, &mut body] {
-        if let Some(metadata) = object["metadata"].as_object_mut() {
-            metadata.remove("managedFields");
-        }
-        if let Some(object) = object["status"].as_object_mut() {
-            object.remove("conditions");
-        }
-    }
-    waits && version.facts.listed.is_empty() && stored == body
 }

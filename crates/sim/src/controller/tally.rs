@@ -110,7 +110,6 @@ marks! {
         LostContended = "lost: another Service lists the address",
         LostHalf = "lost: two addresses are required and one is held",
         KeptUnknown = "kept: the pool is not known",
-        OtherWords = "said in other words after a restart: why a Service waits",
         Reserved = "reserved at rest, for a write that may still arrive",
     }
     Told, "Told in events" {

@@ -21,8 +21,6 @@ pub(super) const STALE: Duration = Duration::from_secs(30);
 pub(super) const STALE_COUNTS: Duration = Duration::from_secs(5);
 /// How long a speaker waits at most before it says of itself what has changed.
 pub(super) const BADGE: Duration = Duration::from_secs(1);
-/// How often at least who should be a member is joined again.
-pub(super) const REJOINS: Duration = millis(2500);
 /// How often a member exchanges everything with another.
 pub(super) const EXCHANGES: Duration = Duration::from_secs(30);
 

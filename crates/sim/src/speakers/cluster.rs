@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the API holds: nodes, Services with their endpoints, advertisements, and what follows for every address.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -11,6 +11,7 @@ use ferrolb_net_types::{Interfaces, NodeName, PoolName, Prefix, ServiceKey};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use super::Shape;
+use super::oracle::Contest;
 use crate::rng::Rng;
 
 /// One state of the API.
@@ -23,6 +24,8 @@ pub(super) struct Facts {
     names: Arc<[NodeName]>,
     /// What every speaker makes of it: that of a node which is a candidate everywhere and has no speaker.
     pub(super) plan: Arc<NodePlan>,
+    /// Who should answer for each address, by the judge's own rule.
+    pub(super) contests: Arc<BTreeMap<IpAddr, Contest>>,
 }
 
 const OBSERVER: &str = "observer";
@@ -57,6 +60,7 @@ impl Facts {
             settings: Settings::default(),
             names,
             plan: Arc::default(),
+            contests: Arc::default(),
         };
         facts.add_services(shape, rng);
         facts.replan();
@@ -77,6 +81,14 @@ impl Facts {
     pub(super) fn replan(&mut self) {
         let observer = NodeName::from(OBSERVER);
         self.plan = Arc::new(plan(&self.inputs(&observer)));
+        self.contests = Arc::new(Contest::all(self));
+    }
+
+    /// The nodes from which a Service is advertised, and the one of them that is preferred.
+    pub(super) fn advertised(&self, service: &Service) -> Option<(&BTreeSet<NodeName>, Option<&NodeName>)> {
+        let app = ADS.iter().position(|ad| service.labels == label(ad.app))?;
+        let ad = self.config.pools.values().next()?.l2_advertisements.get(app)?;
+        Some((&ad.nodes, ad.preferences.keys().next()))
     }
 
     /// Moves the endpoints of a Service.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ferrolb_net_types::Time;
 
-use super::bounds::{BADGE, EXCHANGES, HANDOVER, HEARING, OVERLAP, REJOINS, STALE, STALE_COUNTS};
+use super::bounds::{BADGE, EXCHANGES, HANDOVER, HEARING, OVERLAP, STALE, STALE_COUNTS};
 use super::links::USUAL_DELAY;
 use super::tally::{Cause, Mark};
 use super::traffic::Event;
@@ -318,8 +318,8 @@ fn isolate(world: &mut World, number: usize) -> bool {
 
 /// The sides stay apart for a while, or until each is well by itself.
 fn apart(world: &mut World) -> bool {
+    world.links_since = world.now;
     world.words_lost |= world.judge.waits_for(world.now, Cause::Api);
-    world.started_apart |= world.judge.waits_for(world.now, Cause::Start);
     world.judge.disturb(world.now, Cause::Part, Duration::ZERO, world.bounds.parted());
     if world.nodes.len() <= SMALL && world.rng.chance(50) {
         settle(world);
@@ -335,14 +335,11 @@ fn heal(world: &mut World) {
     if world.links.side.iter().any(|side| *side != 0) {
         world.tell(|| "the network is one again".to_owned());
         world.links.side.fill(0);
+        world.links_since = world.now;
         world.tally.count(Mark::Healed);
         world.judge.over(Cause::Part);
-        // Who has left for those beyond, and came back meanwhile, is joined when its turn comes; nobody knows when to
-        // announce what it believes to have had all along.
-        let more = if world.started_apart { REJOINS + HANDOVER } else { Duration::ZERO };
-        let bound = world.bounds.heal() + more;
+        let bound = world.bounds.heal();
         world.judge.disturb(world.now, Cause::Heal, bound, bound);
-        world.started_apart = false;
         words_are_repeated(world);
     }
 }
@@ -403,6 +400,7 @@ fn sound(world: &mut World) {
     no_datagrams.clear();
     world.links.loss = 0;
     world.links.delay = USUAL_DELAY;
+    world.links_since = world.now;
     world.judge.disturb(world.now, Cause::Trouble, world.bounds.heal(), world.bounds.death());
     words_are_repeated(world);
 }

@@ -12,14 +12,15 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ferrolb_announce::{AddressPlan, Members, Standing, metallb_owners, owner};
+use ferrolb_announce::{Members, Standing};
 use ferrolb_net_types::Time;
 
-use super::bounds::OVERLAP;
+use super::bounds::{HEARING, OVERLAP};
 use super::links::{Kind, USUAL_DELAY};
+use super::oracle::Contest;
 use super::tally::{Cause, Mark};
 use super::traffic::Event;
-use super::world::{Node, World};
+use super::world::{Node, Pod, World};
 
 #[derive(Default)]
 pub(super) struct Judge {
@@ -74,9 +75,9 @@ impl World {
         if node.metallb {
             return;
         }
-        let plan = node.facts.plan.addresses.get(&address);
-        let candidate = plan.is_some_and(|plan| plan.candidates.contains(&node.name));
-        let eligible = node.eligible;
+        let contest = node.facts.contests.get(&address);
+        let candidate = contest.is_some_and(|contest| contest.admits(&node.name));
+        let eligible = node.may_answer;
         self.tally.count(Mark::Candidate);
         self.tally.count(Mark::Heard);
         if !candidate {
@@ -85,6 +86,35 @@ impl World {
         if !eligible {
             self.fail(Mark::Heard, || {
                 format!("node-{number} answers for {address} before it has heard the others")
+            });
+        }
+    }
+
+    /// A speaker says that it has heard the others: it has to see whoever it could hear all the time, unless it has tried
+    /// for long enough.
+    pub(super) fn look_at_entry(&mut self, number: usize) {
+        let node = &self.nodes[number];
+        let since = node.listed_at;
+        let quiet = self.links.is_sound() && self.links_since <= since;
+        // In a large cluster it is told of a few.
+        if !quiet || self.is_large() || self.now >= since + HEARING {
+            return;
+        }
+        let unseen = self.nodes.iter().enumerate().find(|(other, there)| {
+            *other != number
+                && self.links.side[*other] == self.links.side[number]
+                && there.process.is_some()
+                && (there.pod, there.ready) == (Some(Pod::Runs), true)
+                && !there.asleep
+                && there.may_answer
+                && there.there_since <= since
+                && !node.sees.contains(&there.name)
+        });
+        let unseen = unseen.map(|(other, _)| other);
+        self.tally.count(Mark::Entered);
+        if let Some(other) = unseen {
+            self.fail(Mark::Entered, || {
+                format!("node-{number} may answer, and has never heard node-{other}, which runs")
             });
         }
     }
@@ -115,7 +145,7 @@ impl World {
         } else if let Some(since) = self.judge.twice_since.remove(&address) {
             self.tally.twice(cause, now - since);
         }
-        if whole && none && (self.judge.nobody_since.contains_key(&address) || could(self)) {
+        if whole && none && could(self) {
             self.judge.nobody_since.entry(address).or_insert(now);
         } else if let Some(since) = self.judge.nobody_since.remove(&address).filter(|_| whole) {
             self.tally.nobody(cause, now - since);
@@ -146,10 +176,10 @@ impl World {
     pub(super) fn judge_now(&mut self) {
         if self.links.is_sound() && self.all_informed() {
             let members = OnceCell::new();
-            for (address, plan) in &self.truth.clone().plan.addresses {
+            for (address, contest) in &*self.truth.contests.clone() {
                 let could = |world: &Self| {
                     let members = members.get_or_init(|| world.known(world.links.side[0]));
-                    !world.should(plan, members).is_empty()
+                    !world.should(contest, members).is_empty()
                 };
                 self.measure(*address, could);
             }
@@ -246,10 +276,10 @@ impl World {
             .filter(|side| self.any_of_ours(*side))
             .map(|side| (side, self.known(side)))
             .collect();
-        self.truth.plan.addresses.iter().find_map(|(address, plan)| {
+        self.truth.contests.iter().find_map(|(address, contest)| {
             let owners = self.owners(*address);
             members.iter().find_map(|(side, members)| {
-                let should = self.should(plan, members);
+                let should = self.should(contest, members);
                 let does: BTreeSet<usize> =
                     owners.iter().copied().filter(|number| self.links.side[*number] == *side).collect();
                 (should != does).then_some((*address, should, does))
@@ -263,11 +293,9 @@ impl World {
         nodes.into_iter().any(|(node, there)| *there == side && !node.metallb && node.process.is_some())
     }
 
-    /// Who should answer for the address among these: several only where MetalLB's rule says so.
-    fn should(&self, plan: &AddressPlan, members: &Members) -> BTreeSet<usize> {
-        let number = |name| self.numbers.get(name).copied();
-        let theirs: BTreeSet<usize> = metallb_owners(plan, members).filter_map(number).collect();
-        if theirs.is_empty() { owner(plan, members).and_then(number).into_iter().collect() } else { theirs }
+    /// Who should answer for an address among these.
+    fn should(&self, contest: &Contest, members: &Members) -> BTreeSet<usize> {
+        contest.owners(members).iter().filter_map(|name| self.numbers.get(name).copied()).collect()
     }
 
     /// Who lives on a side, by name.
@@ -324,7 +352,7 @@ impl World {
             .map(|(number, standing)| (self.nodes[number].name.clone(), standing))
             .collect();
         let mixed = members.any_metallb();
-        for (address, plan) in &self.truth.clone().plan.addresses {
+        for (address, contest) in &*self.truth.contests.clone() {
             let owners = self.owners(*address);
             self.tally.count_if(sides.len() > 1 && owners.len() > 1, Mark::BothSides);
             self.tally.count_if(owners.is_empty(), Mark::NoCandidate);
@@ -344,7 +372,7 @@ impl World {
                     })
                     .collect(),
             };
-            self.tally.count_if(owner(plan, &fresh) != owner(plan, &members), Mark::StaleSkipped);
+            self.tally.count_if(contest.owners(&fresh) != contest.owners(&members), Mark::StaleSkipped);
         }
     }
 }

@@ -38,6 +38,11 @@ pub fn run(seed: u64, shape: Shape) -> Result<Tally, Box<Broken>> {
     }))
 }
 
+/// What happens in the sequence of a seed, line by line, whether it breaks a rule or not.
+pub fn story(seed: u64, shape: Shape) -> Vec<String> {
+    play(seed, shape, true).take_story()
+}
+
 fn play(seed: u64, shape: Shape, telling: bool) -> World {
     let mut world = World::new(seed, shape, telling);
     faults::play(&mut world);

@@ -12,6 +12,7 @@ marks! {
     Rules, "Rules, and how often each was put to the test" {
         Candidate = "who answers is a candidate in the plan that it has",
         Heard = "nobody answers before it has heard the others that run",
+        Entered = "who begins to answer sees all that ran before and that it reaches",
         OneOwner = "no two that reach each other answer for one address, once they could know",
         RightOwner = "who should answer does, once all could know",
         Whole = "left in peace, every member sees every other",

@@ -207,7 +207,7 @@ impl World {
     }
 
     /// Speakers hear one after the other that some have lost the API or have it again, which counts after a
-    /// while.    /// Until all know, two may believe to lead; neither announces again what it believes to have had all along.
+    /// while. Until all know, two may believe to lead; neither announces again what it believes to have had all along.
     fn views_differ(&mut self) {
         let moved = STALE_COUNTS + BADGE + self.bounds.spread() + HANDOVER + OVERLAP;
         self.judge.disturb(self.now, Cause::Api, moved, moved);
@@ -224,7 +224,7 @@ impl World {
                 self.send(at, from, Kind::Stream, Event::Unreachable { to: from, epoch, address });
             }
             Event::Open { by, epoch, stream, .. } => {
-                let said = Err(StreamFailure::Connection("connection refused".to_owned()));
+                let said = Err(StreamFailure::Refused);
                 self.send(at, by, Kind::Stream, Event::Said { to: by, epoch, stream, said });
             }
             _ => {}
@@ -248,6 +248,7 @@ impl World {
     fn listed(&mut self, to: usize, epoch: u32) {
         if self.nodes[to].api {
             if !std::mem::replace(&mut self.nodes[to].listed, true) {
+                self.nodes[to].listed_at = self.now;
                 let right = HEARING + HANDOVER + OVERLAP + self.bounds.spread();
                 self.judge.disturb(self.now, Cause::Start, Duration::ZERO, right);
             }
@@ -290,8 +291,11 @@ impl World {
     fn membership(&mut self, number: usize, membership: &ferrolb_speaker_core::wire::Membership) {
         let lost = self.sees(number, &membership.members);
         let node = &mut self.nodes[number];
+        node.may_answer = membership.eligible;
         if membership.eligible && !node.eligible {
             node.eligible = true;
+            node.there_since = self.now;
+            self.look_at_entry(number);
             self.tell(|| format!("node-{number} has heard the others: it may answer"));
             let right = HANDOVER + OVERLAP + self.bounds.spread();
             self.judge.disturb(self.now, Cause::Start, Duration::ZERO, right);
@@ -402,7 +406,9 @@ impl World {
 
     /// The process is stopped where it is, as by a signal.
     pub(super) fn put_to_sleep(&mut self, number: usize) {
-        self.nodes[number].asleep = true;
+        let node = &mut self.nodes[number];
+        node.asleep = true;
+        node.held = node.owned.clone();
         self.schedule(number);
         self.look_at_owned(number);
     }
@@ -413,6 +419,11 @@ impl World {
         if !std::mem::take(&mut node.asleep) {
             return;
         }
+        node.there_since = self.now;
+        // At this moment it answers for what it answered for before.
+        self.look_at_owned(number);
+        let node = &mut self.nodes[number];
+        node.held.clear();
         let arrived = std::mem::take(&mut node.inbox);
         for event in arrived {
             self.arrive(number, event);
@@ -435,7 +446,9 @@ impl World {
         self.tell(|| format!("node-{number} owns {owned:?}"));
         for address in &gained {
             self.tally.count(Mark::Moved);
-            self.look_at_gain(number, *address);
+            if !self.nodes[number].held.contains(address) {
+                self.look_at_gain(number, *address);
+            }
         }
         self.judge_owners(number, &gained, &lost);
     }

@@ -31,6 +31,8 @@ pub(super) struct World {
     pub(super) rng: Rng,
     pub(super) nodes: Vec<Node>,
     pub(super) links: Links,
+    /// Since when nothing about the links has changed.
+    pub(super) links_since: Time,
     /// What the API holds now.
     pub(super) truth: Arc<Facts>,
     pub(super) judge: Judge,
@@ -44,9 +46,6 @@ pub(super) struct World {
     pub(super) numbers: BTreeMap<NodeName, usize>,
     timers: BTreeSet<(Time, usize)>,
     codec: Codec,
-    /// A speaker has started while the network was apart, or before it knew everybody: whoever did not see it come
-    /// waits for its announcement.
-    pub(super) started_apart: bool,
     /// What speakers said of their view of the API may have been lost on the way.
     pub(super) words_lost: bool,
     /// The first rule that was broken.
@@ -87,16 +86,24 @@ pub(super) struct Node {
     pub(super) api_changes: u32,
     /// It has read who else should be there.
     pub(super) listed: bool,
+    /// When it did so first.
+    pub(super) listed_at: Time,
     /// It has been told that it has lost the API.
     pub(super) stale: bool,
     /// What the speaker knows of the API.
     pub(super) facts: Arc<Facts>,
     /// It has heard the others.
     pub(super) eligible: bool,
+    /// Since when it has, and has not stood still.
+    pub(super) there_since: Time,
+    /// By its own account it may answer now.
+    pub(super) may_answer: bool,
     /// The members that it sees.
     pub(super) sees: BTreeSet<NodeName>,
     /// What it answers for.
     pub(super) owned: BTreeSet<IpAddr>,
+    /// What it answered for when it was brought to a stand.
+    pub(super) held: BTreeSet<IpAddr>,
     deadline: Option<Time>,
 }
 
@@ -137,11 +144,15 @@ impl World {
             api: true,
             api_changes: 0,
             listed: false,
+            listed_at: Time::ZERO,
             stale: false,
             facts: truth.clone(),
             eligible: false,
+            there_since: Time::ZERO,
+            may_answer: false,
             sees: BTreeSet::new(),
             owned: BTreeSet::new(),
+            held: BTreeSet::new(),
             deadline: None,
         };
         // Encryption has no part in who leads; some clusters have it all the same.
@@ -154,6 +165,7 @@ impl World {
             bounds: Bounds::new(names.len(), shape.metallb > 0),
             nodes: names.iter().enumerate().map(node).collect(),
             links: Links::new(names.len()),
+            links_since: Time::ZERO,
             truth,
             judge: Judge::default(),
             tally: Tally::default(),
@@ -164,7 +176,6 @@ impl World {
             numbers: names.iter().enumerate().map(|(number, name)| (name.clone(), number)).collect(),
             timers: BTreeSet::new(),
             codec: Codec::new(key.map(|key| Keyring::new(key, Vec::new()))),
-            started_apart: false,
             words_lost: false,
             broken: None,
             story: telling.then(Vec::new),
@@ -249,8 +260,10 @@ impl World {
         node.pod = Some(Pod::Runs);
         node.epoch += 1;
         node.asleep = false;
+        node.held.clear();
         node.inbox.clear();
         node.eligible = false;
+        node.may_answer = false;
         node.stale = false;
         node.listed = false;
         node.process = Some(if node.metallb {
@@ -267,7 +280,6 @@ impl World {
         });
         let (kind, epoch) = (if node.metallb { "MetalLB's" } else { "ours" }, node.epoch);
         self.tell(|| format!("a speaker starts on node-{number}, one of {kind}"));
-        self.started_apart |= self.links.side.iter().any(|side| *side != self.links.side[0]);
         let moved = HANDOVER + OVERLAP + self.bounds.spread();
         if self.nodes[number].metallb {
             self.tally.count(Mark::MetallbStarted);
