@@ -108,11 +108,20 @@ impl fmt::Display for ArpFigures {
         )?;
         for (index, flood) in self.floods.iter().enumerate() {
             let Flood {
-                what, announced, per_second, seconds, core_percent, asked, answered, dropped, ..
+                what,
+                meanwhile,
+                announced,
+                per_second,
+                seconds,
+                core_percent,
+                asked,
+                answered,
+                dropped,
+                ..
             } = flood;
             write!(
                 f,
-                "{per_second:.0} {what} per second for {seconds:.0} s, {announced} addresses: {core_percent:.1} % of a core"
+                "{per_second:.0} {what} per second{meanwhile}, for {seconds:.0} s, {announced} addresses: {core_percent:.1} % of a core"
             )?;
             if let Some(aim) = flood.aim_percent {
                 write!(f, " (aim: at most {aim:.0} %, {})", met(*core_percent <= aim))?;
@@ -152,6 +161,7 @@ mod tests {
         let (what, aim_percent) = ("foreign requests".to_owned(), Some(4.0));
         Flood {
             what,
+            meanwhile: String::new(),
             announced: 2,
             per_second: 2e4,
             seconds: 10.0,

@@ -52,8 +52,10 @@ impl Kind {
 /// What was sent, what it cost, who was answered.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Flood {
-    /// What was sent, and what went on meanwhile.
+    /// What was sent.
     pub what: String,
+    /// What went on meanwhile, or whom it hit; empty for nothing.
+    pub meanwhile: String,
     /// Announced addresses, at the end.
     pub announced: usize,
     /// Frames, datagrams or connections per second.
@@ -158,7 +160,12 @@ impl Running {
     }
 
     /// Ends it.
-    pub(super) async fn end(self, what: &str, announced: usize, aim_percent: Option<f64>) -> Result<Flood> {
+    pub(super) async fn end(
+        self,
+        meanwhile: &str,
+        announced: usize,
+        aim_percent: Option<f64>,
+    ) -> Result<Flood> {
         let span = self.begin.elapsed().as_secs_f64();
         let mut most = 0.0_f64;
         for (pid, before) in &self.speakers {
@@ -171,7 +178,8 @@ impl Running {
         let sent = ended.0.map_err(panicked)??;
         let (asked, answered) = ended.1.map_err(panicked)??;
         Ok(Flood {
-            what: format!("{}{what}", self.kind.unit()),
+            what: self.kind.unit().to_owned(),
+            meanwhile: meanwhile.to_owned(),
             announced,
             per_second: sent as f64 / span,
             seconds: span,

@@ -10,10 +10,10 @@ use serde_json::json;
 use super::super::cluster::DAEMON_SET;
 use super::super::stage::{SOON, Stage};
 use super::super::story::Seen;
-use super::super::watch::Watch;
+use super::super::watch::{Watch, longest};
 use super::super::wire::Requests;
 use super::swap::all_ready;
-use super::tally::{BOUND, Outcome, Tally};
+use super::tally::{Outcome, Tally};
 use super::{Kind, SYSTEM, Situation};
 use crate::host::Host;
 
@@ -23,20 +23,27 @@ const BETWEEN: Duration = Duration::from_millis(25);
 pub(super) async fn chapter(stage: &mut Stage<'_>, watch: &Watch, situation: &mut Situation) {
     stage.story.chapter("A rolling swap under traffic");
     for kind in [Kind::Ours, Kind::Metallb] {
-        let good = stage
+        let mut arrived = false;
+        stage
             .step(
                 &format!("every speaker to {}", kind.name()),
                 "one node after the other; every connection succeeds",
-                async |stage: &mut Stage<'_>| roll(stage, watch, situation, kind).await,
+                async |stage: &mut Stage<'_>| roll(stage, watch, situation, kind, &mut arrived).await,
             )
             .await;
-        if !good {
+        if !arrived {
             return;
         }
     }
 }
 
-async fn roll(stage: &mut Stage<'_>, watch: &Watch, situation: &mut Situation, kind: Kind) -> Seen {
+async fn roll(
+    stage: &mut Stage<'_>,
+    watch: &Watch,
+    situation: &mut Situation,
+    kind: Kind,
+    arrived: &mut bool,
+) -> Seen {
     // One address of each node's.
     let led = Host::NODES.map(|node| {
         let mut all = situation.addresses().into_iter().map(|(address, _)| address);
@@ -58,6 +65,7 @@ async fn roll(stage: &mut Stage<'_>, watch: &Watch, situation: &mut Situation, k
     let rolled = watch.now();
     situation.kinds = Host::NODES.map(|node| (node, kind)).into();
     let settled = watch.settled(&situation.expected(), 10, SOON).await?;
+    *arrived = true;
     let (mut count, mut failures, mut slowest) = (0, Vec::new(), Duration::ZERO);
     for requests in traffic {
         let outcome = requests.enough().await?;
@@ -73,13 +81,16 @@ async fn roll(stage: &mut Stage<'_>, watch: &Watch, situation: &mut Situation, k
         (Tally::of(seen, from, settled, situation), outcomes, seen.moves(from, settled))
     });
     stage.story.measured(format!(
-        "rolled in {} ms; {count} connections to {} addresses, the slowest {} ms, {} failed; {moves} moves\n      {}; {}",
+        "rolled in {} ms; {count} connections to {} addresses, the slowest {} ms, {} failed; {moves} moves\n      {}; any two \
+         owners {}; dark {}",
         (rolled - from).as_millis(),
         led.len(),
         slowest.as_millis(),
         failures.len(),
         outcomes.words(),
-        tally.words(BOUND),
+        // Who is of which kind changes meanwhile.
+        longest(tally.ours.iter().chain(&tally.between).chain(&tally.theirs)),
+        longest(tally.dark.iter().chain(&tally.dark_theirs)),
     ));
     ensure!(failures.is_empty(), "{} of {count} connections failed: {failures:?}", failures.len());
     outcomes.judge()?;

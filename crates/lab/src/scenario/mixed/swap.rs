@@ -15,7 +15,7 @@ use super::{Kind, SYSTEM, Situation};
 use crate::bench_handle::{Daemon, PodView};
 use crate::host::Host;
 
-/// Plays one swap; whether it went as expected.
+/// Plays one swap; whether the cluster is as the story has it then, however it came there.
 pub(super) async fn step(
     stage: &mut Stage<'_>,
     watch: &Watch,
@@ -23,6 +23,7 @@ pub(super) async fn step(
     node: Host,
     kind: Kind,
 ) -> bool {
+    let mut arrived = false;
     stage
         .step(
             &format!(
@@ -31,12 +32,19 @@ pub(super) async fn step(
                 kind.name()
             ),
             "the others take over and give back; among ours no address is dark or has two owners for long",
-            async |stage: &mut Stage<'_>| swap(stage, watch, before, node, kind).await,
+            async |stage: &mut Stage<'_>| swap(stage, watch, before, (node, kind), &mut arrived).await,
         )
-        .await
+        .await;
+    arrived
 }
 
-async fn swap(stage: &mut Stage<'_>, watch: &Watch, before: &Situation, node: Host, kind: Kind) -> Seen {
+async fn swap(
+    stage: &mut Stage<'_>,
+    watch: &Watch,
+    before: &Situation,
+    (node, kind): (Host, Kind),
+    arrived: &mut bool,
+) -> Seen {
     let image = json!([
         {"op": "add", "path": "/spec/updateStrategy", "value": {"type": "OnDelete"}},
         {"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": kind.image()},
@@ -47,14 +55,16 @@ async fn swap(stage: &mut Stage<'_>, watch: &Watch, before: &Situation, node: Ho
     let from = watch.now();
     let (begun, ready) = renew(stage, watch, node).await?;
     let settled = watch.settled(&after.expected(), 10, SOON).await?;
+    *arrived = true;
 
     // While it is away, the others own what it led.
     let (without, absent) = (before.without(node), after.without(node));
-    let (left, came, outcomes) = watch.look(|seen| {
+    let (left, came, heirs, outcomes) = watch.look(|seen| {
         // MetalLB's speaker claims what it likes when it comes, and goes on answering when it leaves.
         let mut outcomes = Outcome::of(seen, from, begun, &[before, &without], kind == Kind::Metallb);
         outcomes.add(Outcome::of(seen, begun, settled, &[&absent, &after], kind == Kind::Ours));
-        (Tally::of(seen, from, begun, &without), Tally::of(seen, begun, settled, &after), outcomes)
+        let heirs = Tally { between: Vec::new(), ..Tally::of(seen, from, settled, &without) };
+        (Tally::of(seen, from, begun, &without), Tally::of(seen, begun, settled, &after), heirs, outcomes)
     });
     stage.story.measured(format!(
         "away after {} ms, ready {} ms later, everything in its place {} ms after that; {}\n      leaving: {}\n      \
@@ -68,8 +78,11 @@ async fn swap(stage: &mut Stage<'_>, watch: &Watch, before: &Situation, node: Ho
     ));
     outcomes.judge()?;
     match kind {
-        // It is MetalLB's speaker that leaves, and answers until its process ends.
-        Kind::Ours => came.judge(BOUND).context("while ours came")?,
+        // It is MetalLB's speaker that leaves, and answers until its process ends. Then its heirs of ours have long begun.
+        Kind::Ours => {
+            came.judge(BOUND).context("while ours came")?;
+            heirs.judge(BOUND).context("from the end of MetalLB's to its heirs")?;
+        }
         // It is MetalLB's speaker that comes, and believes itself alone at first.
         Kind::Metallb => left.judge(LEAVING).context("while ours left")?,
     }
