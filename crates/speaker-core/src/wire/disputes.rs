@@ -385,9 +385,12 @@ impl Wire {
         first == Some(other) && self.is_missing(other)
     }
 
-    /// Whether the node's speaker runs, and is no member.
+    /// Whether the node's speaker runs, and is no member, though it has not said that it leaves: MetalLB's answers on after
+    /// it has left, and is not to be left alone with an address that it is about to drop.
     fn is_missing(&self, node: &NodeName) -> bool {
-        self.peers.contains_key(node) && matches!(&self.members, Some(members) if !members.contains(node))
+        self.peers.contains_key(node)
+            && matches!(&self.members, Some(members) if !members.contains(node))
+            && !self.gossip.as_ref().is_some_and(|gossip| gossip.said_goodbye(node))
     }
 
     fn leads(&self, ip: IpAddr) -> bool {

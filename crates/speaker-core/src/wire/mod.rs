@@ -178,7 +178,9 @@ impl Wire {
             }
             Input::Gossip(input) => self.tell_gossip(now, |gossip| gossip.handle(now, input)),
             Input::Peers(peers) => {
-                self.peers = peers.iter().map(|peer| (peer.node.clone(), peer.address.ip())).collect();
+                // One that ends or cannot be reached is not given way to.
+                let staying = peers.iter().filter(|peer| peer.awaited);
+                self.peers = staying.map(|peer| (peer.node.clone(), peer.address.ip())).collect();
                 self.tell_gossip(now, |gossip| gossip.set_peers(now, peers));
                 self.review_disputes(now);
             }

@@ -211,6 +211,18 @@ fn an_address_is_given_up_when_the_other_announces_it_or_has_just_done_so_or_aft
 }
 
 #[test]
+fn who_ends_keeps_what_nobody_else_could_have_until_somebody_announces_it() {
+    let mut wire = running(plan_for(&[200], Interfaces::All));
+    drain(&mut wire, NOW);
+    wire.hand_everything_over(NOW);
+    wire.stopping = Some(NOW + STOPPING);
+    assert!(wire.owned().eq([ip(200)]));
+    hear(&mut wire, NOW, &claim());
+    while wire.poll(NOW).is_some() {}
+    assert_eq!(wire.owned().next(), None);
+}
+
+#[test]
 fn an_address_that_comes_back_while_it_is_handed_over_was_never_away() {
     let mut wire = running(plan_for(&[200], Interfaces::All));
     while let Some(time) = wire.next_deadline() {

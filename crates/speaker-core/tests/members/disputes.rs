@@ -181,3 +181,26 @@ fn a_host_that_claims_and_does_not_answer_is_not_given_way_to() {
         assert_eq!(network.longest_dark(), millis(0), "seed {seed}");
     }
 }
+
+/// MetalLB's speaker says that it leaves, and answers on for a while: its heir is not to leave it an address that it drops.
+#[test]
+fn who_has_left_and_still_answers_is_not_given_way_to() {
+    for seed in 0..3 {
+        let mut network = Network::settled(seed, 2, 12);
+        network.kill(1);
+        network.start_plain(1, 0);
+        assert!(network.run_until(DETECTION, |network| network.members(0).len() == 2), "seed {seed}");
+        network.run(seconds(5));
+        network.lingering.insert(1);
+        network.gossip(1, ferrolb_gossip::Input::Leave { within: seconds(1) });
+        assert!(network.run_until(seconds(5), |network| network.members(0).len() == 1), "seed {seed}");
+        network.run(millis(600));
+        network.forget();
+        for number in 0..12 {
+            network.claim(vip(number), mac(1));
+        }
+        network.run(seconds(3));
+        assert!(network.owners().values().all(|owners| *owners == [0].into()), "seed {seed}");
+        assert_eq!(network.longest_dark(), millis(0), "seed {seed}");
+    }
+}

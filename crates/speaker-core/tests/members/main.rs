@@ -4,6 +4,7 @@
 
 mod away;
 mod disputes;
+mod entering;
 mod lines;
 mod network;
 mod orders;

@@ -98,6 +98,8 @@ pub(crate) struct Network {
     pub(crate) streams: usize,
     /// Hosts that do not say what addresses of their own they have.
     pub(crate) mute: BTreeSet<usize>,
+    /// Hosts that answer for every address, as MetalLB's speaker goes on doing when it has left.
+    pub(crate) lingering: BTreeSet<usize>,
     /// Hosts that neither send nor get frames.
     pub(crate) off_segment: BTreeSet<usize>,
     /// Gratuitous frames: when, whose, which address.
@@ -152,6 +154,7 @@ impl Network {
             elsewhere: BTreeSet::new(),
             streams: 0,
             mute: BTreeSet::new(),
+            lingering: BTreeSet::new(),
             off_segment: BTreeSet::new(),
             gratuitous: Vec::new(),
             told: BTreeMap::new(),
@@ -469,8 +472,9 @@ impl Network {
     /// The host itself answers for its own address, whatever becomes of its speaker.
     fn kernel(&mut self, node: usize, bytes: &[u8]) {
         let Ok(Frame { destination, packet, .. }) = Frame::parse(bytes) else { return };
-        let own = packet.operation == Operation::Request && address(node).ip() == packet.target_ip;
-        if own && [Mac::BROADCAST, mac(node)].contains(&destination) && !self.mute.contains(&node) {
+        let own = address(node).ip() == packet.target_ip || self.lingering.contains(&node);
+        let asked = packet.operation == Operation::Request && packet.sender_ip != packet.target_ip;
+        if own && asked && [Mac::BROADCAST, mac(node)].contains(&destination) && !self.mute.contains(&node) {
             let answer = Packet {
                 operation: Operation::Reply,
                 sender_mac: mac(node),
@@ -483,7 +487,7 @@ impl Network {
         }
     }
 
-    fn gossip(&mut self, node: usize, input: ferrolb_gossip::Input<'_>) {
+    pub(crate) fn gossip(&mut self, node: usize, input: ferrolb_gossip::Input<'_>) {
         let now = self.now;
         match &mut self.hosts.get_mut(&node).unwrap().process {
             Some(Process::Ours(wire)) => wire.handle(now, Input::Gossip(input)),

@@ -40,7 +40,7 @@ fn ours_find_each_other_hand_over_and_notice_a_death() {
     assert!(!two.owns(VIP));
 
     // An end without a word.
-    drop(one);
+    one.kill();
     wait_for("the last one answers", || two.owns(VIP) && two.members() == names(&["our-2"]));
     let zero = Ours::start(&bench, 0, order, &[2], VERSIONS);
     two.expect(&[0, 1]);
@@ -151,6 +151,14 @@ fn share(test: &str, kind: Kind) {
     let zero = Theirs::start(&bench, &kind, 0);
     zero.join(&bench, 1);
     wait_for("it is back", || one.members() == all && zero.members() == all && two.members() == all);
+
+    one.kill();
+    let theirs = names(&["their-0", "their-2"]);
+    wait_for("ours that was killed is missed", || zero.members() == theirs && two.members() == theirs);
+    assert!(zero.calls_dead("our-1") && two.calls_dead("our-1"), "it did not leave: it died");
+    let one = Ours::start(&bench, 1, "their-0,our-1", &[0, 2], kind.versions());
+    wait_for("ours is back", || one.members() == all && zero.members() == all && two.members() == all);
+    assert!(!zero.calls_dead("our-1") && !one.owns(VIP), "it is theirs again");
 
     // Leaving, in both directions.
     two.leave();

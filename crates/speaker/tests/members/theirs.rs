@@ -128,14 +128,23 @@ impl Theirs {
                 self.ask("members");
                 self.answer("members").split_whitespace().map(str::to_owned).collect()
             }
-            Talk::Serf { .. } => self
-                .serf(&["members", "-status", "alive"])
-                .unwrap_or_default()
-                .lines()
-                .filter_map(|line| line.split_whitespace().next())
-                .map(str::to_owned)
-                .collect(),
+            Talk::Serf { .. } => self.serf_members("alive"),
         }
+    }
+
+    /// Whether it holds somebody for dead. memberlist by itself only tells that it is no member; serf tells it from one
+    /// that has left.
+    pub(crate) fn calls_dead(&self, name: &str) -> bool {
+        match &self.talk {
+            Talk::Lines { .. } => !self.members().contains(name),
+            Talk::Serf { .. } => self.serf_members("failed").contains(name),
+        }
+    }
+
+    /// Those that have this status by serf's word.
+    fn serf_members(&self, status: &str) -> BTreeSet<String> {
+        let said = self.serf(&["members", "-status", status]).unwrap_or_default();
+        said.lines().filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect()
     }
 
     pub(crate) fn join(&self, _bench: &Bench, host: usize) {

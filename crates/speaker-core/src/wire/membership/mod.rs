@@ -17,6 +17,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use ferrolb_announce::{Members, Standing};
+use ferrolb_gossip::wire::State;
 use ferrolb_gossip::{Change, Engine, Input, Member, Name, Output, Role, Settings};
 use ferrolb_net_types::{NodeName, Time};
 
@@ -217,6 +218,12 @@ impl Machine {
             self.engine.handle(now, Input::Tell { member: &member, payload: &payload });
         }
         self.drain(now);
+    }
+
+    /// Whether the last that was heard of a node's speaker is that it leaves.
+    pub(super) fn said_goodbye(&self, node: &NodeName) -> bool {
+        let member = self.engine.member(&Name::from(node.as_str()));
+        member.is_some_and(|member| member.state == State::Left)
     }
 
     /// What others have said since the last call that they have left to this one.
