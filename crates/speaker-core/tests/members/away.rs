@@ -118,7 +118,8 @@ fn who_comes_back_from_isolation_exchanges_state_before_it_answers() {
         assert!(network.run_until(seconds(1), one), "seed {seed}: {:?}", network.owners());
         network.run(seconds(30));
         for (address, owners) in network.owners() {
-            let said = |(at, node, ip): &(_, usize, _)| *at >= healed && owners.contains(node) && *ip == address;
+            let said =
+                |(at, node, ip): &(_, usize, _)| *at >= healed && owners.contains(node) && *ip == address;
             assert!(network.gratuitous.iter().any(said), "seed {seed}: {address} of {owners:?}");
         }
         for span in network.spans().into_iter().filter(|span| span.to > healed + seconds(1)) {

@@ -375,7 +375,8 @@ impl Machine {
     /// with several addresses a member that listens on all may have another one than its Pod.
     fn say_candidates(&mut self, now: Time) {
         let place = |peer: &Peer| {
-            let member = self.engine.member(&Name::from(peer.node.as_str())).filter(|member| member.is_usable());
+            let member =
+                self.engine.member(&Name::from(peer.node.as_str())).filter(|member| member.is_usable());
             member.and_then(Member::socket).unwrap_or(peer.address)
         };
         let candidates: BTreeSet<SocketAddr> = self.peers.iter().map(place).collect();
