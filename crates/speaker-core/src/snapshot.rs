@@ -176,7 +176,7 @@ impl Document {
         let not_ready =
             self.nodes.iter().filter(|(_, node)| node.not_ready).map(|(name, _)| name.as_str().into());
         Ok(Snapshot {
-            config: Config { pools, pools_incomplete: self.pools_incomplete },
+            config: Config { pools, pools_incomplete: self.pools_incomplete, ..Config::default() },
             not_ready: not_ready.collect(),
             nodes: self
                 .nodes
@@ -370,7 +370,7 @@ mod tests {
             endpoints: Endpoints { any: true, nodes: ["n1".into()].into() },
         };
         Snapshot {
-            config: Config { pools: [("p".into(), Arc::new(pool))].into(), pools_incomplete: true },
+            config: Config { pools: [("p".into(), Arc::new(pool))].into(), pools_incomplete: true, ..Config::default() },
             nodes: [
                 ("n1".into(), Node::default()),
                 ("n2".into(), Node { excluded: true, network_unavailable: true }),

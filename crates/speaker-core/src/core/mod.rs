@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The state machine of the control side: what came in is noted, and decided upon in passes.
 
+mod bgp;
 mod members;
 mod resume;
 
@@ -16,7 +17,8 @@ use ferrolb_net_types::{ServiceKey, Time};
 
 use crate::announcing::Announcing;
 use crate::intake::{Intake, Refusal};
-use crate::io::{Effect, Input, Settings, WriteId};
+use crate::bgp::Control;
+use crate::io::{Effect, Input, Protocol, Settings, WriteId};
 use crate::outage::Outage;
 use crate::peers::Peers;
 use crate::statuses::Statuses;
@@ -64,6 +66,10 @@ pub struct Core {
     review: BTreeSet<ServiceKey>,
     wire: WireState,
     statuses: Statuses,
+    bgp: Control,
+    bgp_statuses: Statuses,
+    /// The ServiceBGPStatuses that exist are known.
+    bgp_statuses_listed: bool,
     reporter: Reporter,
     reporting: Option<WriteId>,
     next_id: u64,
@@ -128,7 +134,10 @@ impl Core {
             announcing: Announcing::new(settings.node.clone()),
             review: BTreeSet::new(),
             wire: WireState::Silent,
-            statuses: Statuses::new(settings.clone()),
+            statuses: Statuses::new(Protocol::Layer2, settings.clone()),
+            bgp: Control::default(),
+            bgp_statuses: Statuses::new(Protocol::Bgp, settings.clone()),
+            bgp_statuses_listed: false,
             reporter: Reporter::new(identity(&settings)),
             reporting: None,
             next_id: 0,
@@ -164,6 +173,9 @@ impl Core {
             Input::Communities(change) => self.intake.objects(|r| &mut r.communities, change),
             Input::Undecodable(objects) => self.intake.undecodable(objects),
             Input::L2Statuses(change) => self.statuses.watched(change),
+            Input::BGPStatuses(change) => self.hear_of_bgp_statuses(change),
+            Input::Secret { name, secret } => self.intake.secret(name, secret),
+            Input::Peer { peer, report } => self.bgp.report(peer, report),
             Input::ConfigurationStates(change) => self.reporter.handle(clock, state::Input::Changed(change)),
             Input::Pods(result) => self.peers.listed(clock.now, result),
             Input::Wire(report) => self.hear(clock.now, &report),
@@ -173,7 +185,9 @@ impl Core {
                 if self.reporting == Some(id) {
                     self.reporting = None;
                     self.reporter.handle(clock, state::Input::Written(result));
-                } else if !self.statuses.written(clock.now, id, &result) {
+                } else if !self.statuses.written(clock.now, id, &result)
+                    && !self.bgp_statuses.written(clock.now, id, &result)
+                {
                     tracing::debug!(id = id.0, "the result of a write that nobody asked for");
                 }
             }
@@ -184,6 +198,7 @@ impl Core {
     pub fn handle_timeout(&mut self, clock: Clock) {
         self.clock = Some(clock);
         self.statuses.handle_timeout(clock.now);
+        self.bgp_statuses.handle_timeout(clock.now);
         self.reporter.handle_timeout(clock);
     }
 
@@ -199,13 +214,16 @@ impl Core {
             self.pass_resumed();
         }
         self.attend_to_members(clock.now);
-        self.tell_readiness();
+        self.tell_readiness(clock.now);
         self.tell_to_save(clock.now);
         if let Some(effect) = self.effects.pop_front() {
             return Some(effect);
         }
         let next_id = &mut self.next_id;
         if let Some((id, request)) = self.statuses.poll(clock.now, || take(next_id)) {
+            return Some(Effect::Write { id, request });
+        }
+        if let Some((id, request)) = self.bgp_statuses.poll(clock.now, || take(next_id)) {
             return Some(Effect::Write { id, request });
         }
         let request = self.reporter.poll()?;
@@ -222,6 +240,9 @@ impl Core {
             self.unreachable.next_deadline(),
             self.saving,
             self.statuses.next_deadline(),
+            self.bgp.next_deadline(),
+            self.bgp_statuses.next_deadline(),
+            self.intake.next_deadline(),
             self.reporter.next_deadline(),
         ]
         .into_iter()
@@ -238,6 +259,7 @@ impl Core {
     fn pass(&mut self, clock: Clock) {
         self.take_configuration(clock);
         self.tell_missed(clock);
+        self.pass_bgp(clock);
         if !self.intake.is_known() {
             return;
         }
@@ -257,7 +279,8 @@ impl Core {
     }
 
     fn take_configuration(&mut self, clock: Clock) {
-        let evaluated = self.intake.evaluate();
+        self.effects.extend(self.intake.secrets_news(clock.now).map(Effect::Secrets));
+        let evaluated = self.intake.evaluate(clock.now);
         let refusal = if self.intake.is_pending() { self.refusal() } else { None };
         let settled = self.intake.settle(refusal);
         if settled.in_force {

@@ -361,7 +361,7 @@ impl Speaker {
                 Effect::ListPods => panic!("there is no member list"),
                 Effect::Save => self.kept = Some(self.core.snapshot()),
                 Effect::Ready(ready) => self.ready = ready,
-                Effect::Announced { service, ip, on } => {
+                Effect::Announced { service, ip, on, .. } => {
                     let series = (service.to_string(), ip.to_string());
                     let changed =
                         if on { self.announced.insert(series) } else { self.announced.remove(&series) };
