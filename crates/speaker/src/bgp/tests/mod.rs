@@ -14,7 +14,7 @@ use ferrolb_bgp::{Down, Goodbye, PeerAs, Route, Settings, State};
 use ferrolb_config::Password;
 use ferrolb_kube_support::daemon::Clocks;
 use ferrolb_linux::tcp;
-use ferrolb_net_types::{NodeName, PeerName, Prefix};
+use ferrolb_net_types::{IpFamily, NodeName, PeerName, Prefix};
 use ferrolb_speaker_core::bgp::{Hops, PeerPlan, PeerReport};
 
 use self::router::{Heard, OWN, PATIENCE, Router, THEIRS, asn};
@@ -344,6 +344,60 @@ fn large_routes(generation: u16) -> Vec<Change> {
         (Prefix::host([10, 0, n.to_be_bytes()[0], n.to_be_bytes()[1]].into()), Some(Arc::new(route)))
     };
     (0..1000).map(nth).collect()
+}
+
+#[test]
+fn s79_a_router_that_checks_the_distance_is_reached_once_the_plan_says_so() {
+    let router = Router::on("127.10.8.1");
+    tcp::set_hops(&router.listener, IpFamily::V4, 255).unwrap();
+    tcp::set_least_hops(&router.listener, IpFamily::V4, 255).unwrap();
+    let with = |hops| PeerPlan { hops, ..plan(router.address) };
+    let mut bench = Bench::new();
+    bench.plan("router", with(Hops::Direct));
+    bench.wait("router", |report| report.state == State::Connect);
+    // It does not wait for the end of an attempt that is in vain.
+    bench.plan("router", with(Hops::Gtsm(1)));
+    let _talk = router.session();
+    assert_eq!(bench.established("router").drops, 0);
+}
+
+#[test]
+fn the_right_password_connects_at_once_after_a_wrong_one() {
+    let router = Router::on("127.10.9.1");
+    let source: IpAddr = "127.10.9.2".parse().unwrap();
+    tcp::set_password(&router.listener, source, b"right").unwrap();
+    let with = |password: &[u8]| PeerPlan {
+        source: Some(source),
+        password: Password::new(password),
+        ..plan(router.address)
+    };
+    let mut bench = Bench::new();
+    bench.plan("router", with(b"wrong"));
+    bench.wait("router", |report| report.state == State::Connect);
+    bench.plan("router", with(b"right"));
+    let mut talk = router.session();
+    assert_eq!(talk.hear(), Heard::EndOfRib);
+    assert_eq!(bench.established("router").last_down, None);
+}
+
+#[test]
+fn routes_beyond_the_limit_are_held_back_and_named_until_there_is_room() {
+    let router = Router::on("127.10.10.1");
+    let mut limited = plan(router.address);
+    limited.settings.max_prefixes = Some(1);
+    let mut bench = Bench::new();
+    bench.plan("router", limited);
+    bench.routes("router", [announce(100), announce(101)].concat());
+    let mut talk = router.session();
+    assert_eq!(talk.hear(), Heard::Announced(vec![prefix(100)]));
+    assert_eq!(talk.hear(), Heard::EndOfRib);
+    let report = bench.wait("router", |report| report.told == 1 && report.finding.is_some());
+    assert!(report.finding.unwrap().contains("max-prefixes"));
+    bench.routes("router", withdraw(100));
+    let mut heard = [talk.hear(), talk.hear()];
+    heard.sort_by_key(|heard| matches!(heard, Heard::Withdrawn(_)));
+    assert_eq!(heard, [Heard::Announced(vec![prefix(101)]), Heard::Withdrawn(vec![prefix(100)])]);
+    bench.wait("router", |report| report.finding.is_none());
 }
 
 #[test]
