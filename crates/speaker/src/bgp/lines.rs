@@ -108,7 +108,10 @@ pub(super) fn finding(notice: &Notice) -> Option<String> {
             format!("this node's end of the session has no {} address for routes to lead to", name(*family))
         }
         Notice::HeldBack { family, .. } => {
-            format!("not all {} routes are told, since there are more than max-prefixes allows", name(*family))
+            format!(
+                "not all {} routes are told, since there are more than max-prefixes allows",
+                name(*family)
+            )
         }
         Notice::TooLong { error, .. } => format!("some routes cannot be told: {error}"),
         Notice::Faults(_) => "the peer's UPDATEs have faults that are borne with".to_owned(),
