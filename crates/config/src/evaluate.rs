@@ -302,8 +302,7 @@ fn judge_l2_advertisements(
 
 /// BGP objects that concern this node (or any, where there is no own node), are good for MetalLB, and not served.
 fn unsupported(objects: &bgp::Objects<'_>, bgp_type: &BgpType) -> Vec<Diagnostic> {
-    let diagnostic =
-        |kind, name, message| Diagnostic { kind, name, message, transient: false };
+    let diagnostic = |kind, name, message| Diagnostic { kind, name, message, transient: false };
     let unserved = match bgp_type {
         // What is not served there, MetalLB refuses itself.
         BgpType::Native => return Vec::new(),
@@ -350,7 +349,10 @@ impl<T> Remembered<T> {
     }
 }
 
-pub(crate) fn undecodable_names<'a>(kind: &'a str, resources: &'a Resources) -> impl Iterator<Item = &'a str> {
+pub(crate) fn undecodable_names<'a>(
+    kind: &'a str,
+    resources: &'a Resources,
+) -> impl Iterator<Item = &'a str> {
     let mut names: Vec<&str> =
         resources.undecodable.iter().filter(|u| u.kind == kind).map(|u| u.name.as_str()).collect();
     names.sort_unstable();

@@ -35,8 +35,8 @@ pub use bgp::{Bgp, BgpAdvertisement, BgpDefaults, BgpPeer, LinkBandwidth, PeerAs
 pub use community::{BgpCommunity, ParseCommunityError};
 pub use diagnostic::Diagnostic;
 pub use evaluate::{Evaluation, LastGood, evaluate};
-pub use password::Password;
 pub use model::{Config, L2Advertisement, Pool, ServiceAllocation};
+pub use password::Password;
 pub(crate) use resources::by_name;
 pub use resources::{BgpType, Resources, Undecodable, apply, secrets_named};
 pub use selector::{Labels, ParseSelectorError, Selector};

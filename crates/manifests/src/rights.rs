@@ -267,16 +267,17 @@ pub const ROLES: &[Role] = &[
                 verbs: WATCH,
             },
             Rule {
-                why: "Which node announces a Service on layer 2: written by the owner, read by the others.",
+                why: "Which node announces a Service, on layer 2 and to which BGP peers: written by the node's speaker, read by \
+                      the others.",
                 group: "metallb.io",
-                resources: &["servicel2statuses"],
+                resources: &["servicebgpstatuses", "servicel2statuses"],
                 names: &[],
                 verbs: &["create", "delete", "list", "patch", "watch"],
             },
             Rule {
                 why: "",
                 group: "metallb.io",
-                resources: &["servicel2statuses/status"],
+                resources: &["servicebgpstatuses/status", "servicel2statuses/status"],
                 names: &[],
                 verbs: &["patch"],
             },
@@ -307,6 +308,14 @@ pub const ROLES: &[Role] = &[
                 resources: &["secrets"],
                 names: &["memberlist"],
                 verbs: &["get"],
+            },
+            Rule {
+                why: "Passwords of BGP peers: the Secrets that BGPPeers name, whose names nobody knows before. No other one is \
+                      read; where there are none this rule can go.",
+                group: "",
+                resources: &["secrets"],
+                names: &[],
+                verbs: WATCH,
             },
         ],
     },

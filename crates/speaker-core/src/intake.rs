@@ -214,8 +214,9 @@ impl Intake {
         log_faults(&self.evaluation, &new);
         self.loaded |= new.verdict.is_ok();
         // Sessions are each node's own affair: only what layer 2 goes by is ever held back.
-        self.pending =
-            !self.known || (&new.config.pools, new.config.pools_incomplete) != (&self.in_force.pools, self.in_force.pools_incomplete);
+        self.pending = !self.known
+            || (&new.config.pools, new.config.pools_incomplete)
+                != (&self.in_force.pools, self.in_force.pools_incomplete);
         self.bgp_news |= !self.evaluated || new.config != self.evaluation.config;
         self.evaluated = true;
         self.evaluation = new;

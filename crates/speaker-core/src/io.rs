@@ -74,7 +74,7 @@ pub enum Input {
     Undecodable(Vec<Undecodable>),
     /// ServiceL2Statuses, those of other nodes included.
     L2Statuses(Change<ServiceL2Status>),
-    /// ServiceBGPStatuses, those of other nodes included. Without their first list none is written.
+    /// ServiceBGPStatuses, those of other nodes included.
     BGPStatuses(Change<ServiceBGPStatus>),
     /// A Secret that [`Effect::Secrets`] asked for, as it is now; `None` where there is none, or none may be read.
     Secret {

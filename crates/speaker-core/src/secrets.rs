@@ -38,7 +38,12 @@ impl Secrets {
     }
 
     /// Takes what is known of one; whether that is news.
-    pub(crate) fn take(&mut self, name: String, secret: Option<Box<Secret>>, known: &mut Vec<Secret>) -> bool {
+    pub(crate) fn take(
+        &mut self,
+        name: String,
+        secret: Option<Box<Secret>>,
+        known: &mut Vec<Secret>,
+    ) -> bool {
         let Some(waiting) = self.watched.get_mut(&name) else { return false };
         let first = waiting.take().is_some();
         let place = known.iter().position(|secret| secret.name_any() == name);

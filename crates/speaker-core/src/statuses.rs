@@ -225,11 +225,6 @@ impl Statuses {
         self.queue.extend(self.objects.keys().chain(self.desired.keys()).cloned());
     }
 
-    /// Whether [`Statuses::settle`] was called.
-    pub(crate) const fn is_settled(&self) -> bool {
-        self.settled
-    }
-
     /// Whether an object says already that this node announces the Service, and none says so of another.
     pub(crate) fn says_ours(&self, service: &ServiceKey) -> bool {
         if self.elsewhere.contains(service) {

@@ -224,8 +224,7 @@ impl Store {
     fn endpoints(&self, service: &ServiceKey) -> Endpoints {
         let keys = self.slices_of.get(service).into_iter().flatten();
         keys.filter_map(|key| self.slices.get(key)).fold(Endpoints::default(), |mut all, slice| {
-            all.any |= slice.endpoints.any;
-            all.nodes.extend(slice.endpoints.nodes.iter().cloned());
+            all.add(&slice.endpoints);
             all
         })
     }

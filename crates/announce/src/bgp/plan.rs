@@ -136,7 +136,8 @@ fn decide(inputs: &Inputs<'_>, service: &Service) -> BgpServicePlan {
     if !service.endpoints.any {
         return Err(BgpReason::NoEndpoint);
     }
-    Ok(BgpOffer { ips, pool: pool.name.clone(), advertisements, endpoints: None })
+    let endpoints = service.local.then(|| service.endpoints.counts.get(node).copied().unwrap_or(0));
+    Ok(BgpOffer { ips, pool: pool.name.clone(), advertisements, endpoints })
 }
 
 /// The advertisements by which this node announces the Service.

@@ -67,10 +67,9 @@ impl fmt::Display for BgpReason {
             Self::NotAdvertised { pool, node } => {
                 write!(f, "no BGPAdvertisement of pool {pool} is for node {node}")
             }
-            Self::NoMatchingAdvertisement { pool, node } => write!(
-                f,
-                "no BGPAdvertisement of pool {pool} that is for node {node} selects the Service"
-            ),
+            Self::NoMatchingAdvertisement { pool, node } => {
+                write!(f, "no BGPAdvertisement of pool {pool} that is for node {node} selects the Service")
+            }
             Self::Conflicting { one, other } => write!(
                 f,
                 "advertisements '{}' and '{}' have conflicting LOCAL_PREF ({} vs {})",

@@ -138,7 +138,10 @@ impl Parsed<'_> {
             aggregation_v4: length(spec.aggregation_length),
             aggregation_v6: length(spec.aggregation_length_v6),
             // 0 is MetalLB's word for nothing.
-            local_pref: spec.local_pref.and_then(|value| u32::try_from(value).ok()).filter(|value| *value != 0),
+            local_pref: spec
+                .local_pref
+                .and_then(|value| u32::try_from(value).ok())
+                .filter(|value| *value != 0),
             communities,
             peers: (!spec.peers.is_empty())
                 .then(|| spec.peers.iter().map(|peer| PeerName::from(peer.as_str())).collect()),

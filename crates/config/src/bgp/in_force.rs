@@ -8,9 +8,9 @@ use ferrolb_api::{BGPAdvertisement, BGPPeer};
 use kube::{Resource, ResourceExt};
 
 use super::{ADVERTISEMENT, BgpPeer, Judged, PEER, ParsedBgp};
-use crate::{BgpType, Resources};
 use crate::diagnostic::Findings;
 use crate::evaluate::{Remembered, undecodable_names};
+use crate::{BgpType, Resources};
 
 /// The sessions to keep. Of two peers that cannot both have one on a node the older has it.
 pub(crate) fn peers_in_force(

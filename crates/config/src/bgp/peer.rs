@@ -79,7 +79,8 @@ fn values(
         BgpType::Frr => BgpDefaults::Frr,
         BgpType::FrrK8s | BgpType::Other(_) => return None,
     };
-    if not_served(spec).is_some() || (defaults == BgpDefaults::Native && native::unsupported(spec).is_some()) {
+    if not_served(spec).is_some() || (defaults == BgpDefaults::Native && native::unsupported(spec).is_some())
+    {
         return None;
     }
     let mut good = true;
@@ -92,7 +93,9 @@ fn values(
         text => match parse_ip(text) {
             Some(IpAddr::V4(id)) if id != Ipv4Addr::UNSPECIFIED => Some(id),
             _ => {
-                notice(format!("invalid router ID {text:?}: it has to be an IPv4 address other than 0.0.0.0"));
+                notice(format!(
+                    "invalid router ID {text:?}: it has to be an IPv4 address other than 0.0.0.0"
+                ));
                 None
             }
         },
@@ -100,8 +103,8 @@ fn values(
     if password.as_ref().is_some_and(|password| password.bytes().len() > LONGEST_PASSWORD) {
         notice(format!("the password has more than {LONGEST_PASSWORD} bytes, which no kernel takes"));
     }
-    let Extras { max_prefixes, gtsm_hops, link_bandwidth } =
-        extras::parse(object.annotations()).unwrap_or_else(|texts| {
+    let Extras { max_prefixes, gtsm_hops, link_bandwidth } = extras::parse(object.annotations())
+        .unwrap_or_else(|texts| {
             texts.into_iter().for_each(&mut notice);
             Extras::default()
         });
@@ -115,7 +118,11 @@ fn values(
     // MetalLB cuts the upper bits off: 65,537 s is 1 s to the peer.
     let hold_seconds = hold.map(|hold| {
         u16::try_from(hold.as_secs()).unwrap_or_else(|_| {
-            findings.notice(KIND, name, format!("holdTime \"{hold}\" is longer than the longest there is, 65535s, which is used"));
+            findings.notice(
+                KIND,
+                name,
+                format!("holdTime \"{hold}\" is longer than the longest there is, 65535s, which is used"),
+            );
             u16::MAX
         })
     });

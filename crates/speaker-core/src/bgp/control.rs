@@ -9,9 +9,9 @@ use ferrolb_announce::bgp::BgpPlan;
 use ferrolb_api::event::ObjectRef;
 use ferrolb_net_types::{PeerName, ServiceKey, Time};
 
+use super::PeerReport;
 use super::services::Services;
 use super::sessions::{Gone, Sessions};
-use super::PeerReport;
 use crate::io::Effect;
 use crate::statuses::Desired;
 use crate::store::Changes;

@@ -74,8 +74,9 @@ impl Services {
 
     /// Logs why a Service is not announced, once.
     fn note_refusal(&mut self, service: &ServiceKey, reason: Option<&BgpReason>) {
-        // What holds for layer 2 as well is said there.
-        let reason = reason.filter(|reason| !matches!(reason, BgpReason::Service(_)));
+        // What holds for layer 2 as well is said there; and most clusters have Services that are not for BGP at all.
+        let reason = reason
+            .filter(|reason| !matches!(reason, BgpReason::Service(_) | BgpReason::NotAdvertised { .. }));
         if self.refused.get(service) == reason {
             return;
         }

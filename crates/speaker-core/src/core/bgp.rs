@@ -2,7 +2,7 @@
 //! The core and BGP: sessions and routes follow the configuration as it is; what layer 2 waits for does not bear on them.
 
 use ferrolb_announce::Inputs;
-use ferrolb_api::{Change, Clock, ServiceBGPStatus};
+use ferrolb_api::Clock;
 use ferrolb_net_types::PeerName;
 use kube::ResourceExt;
 
@@ -10,12 +10,6 @@ use super::Core;
 use crate::bgp::Gone;
 
 impl Core {
-    /// Takes note of ServiceBGPStatuses.
-    pub(super) fn hear_of_bgp_statuses(&mut self, change: Change<ServiceBGPStatus>) {
-        self.bgp_statuses_listed |= matches!(change, Change::Reset(_));
-        self.bgp_statuses.watched(change);
-    }
-
     /// Decides what changed.
     pub(super) fn pass_bgp(&mut self, clock: Clock) {
         if !self.intake.is_evaluated() {
@@ -46,7 +40,7 @@ impl Core {
                 self.bgp_statuses.want(&service, desired);
             }
         }
-        if self.bgp_statuses_listed && !self.bgp_statuses.is_settled() {
+        if first {
             self.bgp_statuses.settle();
         }
     }

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use ferrolb_announce::bgp::BgpPlan;
 use ferrolb_announce::{Finding, Inputs, Members, NodePlan};
 use ferrolb_api::Clock;
 use ferrolb_api::event::{Event, EventKind};
@@ -16,8 +17,8 @@ use ferrolb_config::state::{self, Component, Identity, Reporter};
 use ferrolb_net_types::{ServiceKey, Time};
 
 use crate::announcing::Announcing;
-use crate::intake::{Intake, Refusal};
 use crate::bgp::Control;
+use crate::intake::{Intake, Refusal};
 use crate::io::{Effect, Input, Protocol, Settings, WriteId};
 use crate::outage::Outage;
 use crate::peers::Peers;
@@ -68,8 +69,6 @@ pub struct Core {
     statuses: Statuses,
     bgp: Control,
     bgp_statuses: Statuses,
-    /// The ServiceBGPStatuses that exist are known.
-    bgp_statuses_listed: bool,
     reporter: Reporter,
     reporting: Option<WriteId>,
     next_id: u64,
@@ -90,6 +89,7 @@ enum Watched {
     BFDProfiles,
     Communities,
     L2Statuses,
+    BGPStatuses,
     ConfigurationStates,
 }
 
@@ -137,7 +137,6 @@ impl Core {
             statuses: Statuses::new(Protocol::Layer2, settings.clone()),
             bgp: Control::default(),
             bgp_statuses: Statuses::new(Protocol::Bgp, settings.clone()),
-            bgp_statuses_listed: false,
             reporter: Reporter::new(identity(&settings)),
             reporting: None,
             next_id: 0,
@@ -173,7 +172,7 @@ impl Core {
             Input::Communities(change) => self.intake.objects(|r| &mut r.communities, change),
             Input::Undecodable(objects) => self.intake.undecodable(objects),
             Input::L2Statuses(change) => self.statuses.watched(change),
-            Input::BGPStatuses(change) => self.hear_of_bgp_statuses(change),
+            Input::BGPStatuses(change) => self.bgp_statuses.watched(change),
             Input::Secret { name, secret } => self.intake.secret(name, secret),
             Input::Peer { peer, report } => self.bgp.report(peer, report),
             Input::ConfigurationStates(change) => self.reporter.handle(clock, state::Input::Changed(change)),
@@ -253,6 +252,11 @@ impl Core {
     /// The plan in force: what this node could announce, and why not what it does not.
     pub const fn plan(&self) -> &NodePlan {
         &self.plan
+    }
+
+    /// What this node announces by BGP, and why not what it does not.
+    pub const fn bgp_plan(&self) -> &BgpPlan {
+        self.bgp.plan()
     }
 
     /// Decides what changed.
@@ -416,7 +420,7 @@ impl Core {
 }
 
 impl Watched {
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 13] = [
         Self::Services,
         Self::EndpointSlices,
         Self::Nodes,
@@ -428,6 +432,7 @@ impl Watched {
         Self::BFDProfiles,
         Self::Communities,
         Self::L2Statuses,
+        Self::BGPStatuses,
         Self::ConfigurationStates,
     ];
 
@@ -446,6 +451,7 @@ impl Watched {
             Input::BFDProfiles(Reset(_)) => Self::BFDProfiles,
             Input::Communities(Reset(_)) => Self::Communities,
             Input::L2Statuses(Reset(_)) => Self::L2Statuses,
+            Input::BGPStatuses(Reset(_)) => Self::BGPStatuses,
             Input::ConfigurationStates(Reset(_)) => Self::ConfigurationStates,
             _ => return None,
         })
