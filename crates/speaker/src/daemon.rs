@@ -74,6 +74,13 @@ pub async fn run(options: Options, client: Client, stop: CancellationToken) -> a
         return Ok(());
     }
     let (wire, reports) = wire::start(options.node.clone(), excluded, list)?;
+    if options.bgp_type == "frr" {
+        tracing::info!(
+            op = "startup",
+            "METALLB_BGP_TYPE=frr: this speaker talks to routers itself, with the defaults of that type; the containers \
+             for FRR beside it idle, and can be left out"
+        );
+    }
     tracing::info!(op = "Run", "Starting Manager");
 
     let reach = Reach::default();
