@@ -9,7 +9,7 @@ use ferrolb_announce::NodePlan;
 use ferrolb_api::event::Event;
 use ferrolb_api::request::{ApiRequest, WriteError, WriteResult};
 use ferrolb_api::{
-    BFDProfile, BGPAdvertisement, BGPPeer, Change, Community, ConfigurationState, IPAddressPool,
+    BFDProfile, BGPAdvertisement, BGPPeer, BGPSession, Change, Community, ConfigurationState, IPAddressPool,
     L2Advertisement, ServiceBGPStatus, ServiceL2Status,
 };
 use ferrolb_config::Undecodable;
@@ -76,6 +76,8 @@ pub enum Input {
     L2Statuses(Change<ServiceL2Status>),
     /// ServiceBGPStatuses, those of other nodes included.
     BGPStatuses(Change<ServiceBGPStatus>),
+    /// BGPSessions, those of other nodes included. Without their first list, none is written.
+    BGPSessions(Change<BGPSession>),
     /// A Secret that [`Effect::Secrets`] asked for, as it is now; `None` where there is none, or none may be read.
     Secret {
         /// Its name, in the own namespace.

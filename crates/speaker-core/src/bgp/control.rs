@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ferrolb_announce::Inputs;
 use ferrolb_announce::bgp::BgpPlan;
+use ferrolb_api::Clock;
 use ferrolb_api::event::ObjectRef;
 use ferrolb_net_types::{PeerName, ServiceKey, Time};
 
@@ -81,8 +82,13 @@ impl Control {
     }
 
     /// Takes note of how a session is.
-    pub(crate) fn report(&mut self, peer: PeerName, report: Option<Box<PeerReport>>) {
-        self.sessions.report(peer, report);
+    pub(crate) fn report(&mut self, clock: Clock, peer: PeerName, report: Option<Box<PeerReport>>) {
+        self.sessions.report(clock, peer, report);
+    }
+
+    /// The sessions, and how they are.
+    pub(crate) const fn sessions(&self) -> &Sessions {
+        &self.sessions
     }
 
     /// Whether sessions are up, or have had their time to come up. Once they were, it stays so.

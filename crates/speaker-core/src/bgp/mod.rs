@@ -10,6 +10,7 @@
 
 mod control;
 mod convert;
+mod objects;
 mod services;
 mod sessions;
 
@@ -21,6 +22,7 @@ use ferrolb_config::Password;
 use ferrolb_net_types::{InterfaceName, Time};
 
 pub(crate) use control::Control;
+pub(crate) use objects::Objects;
 pub(crate) use sessions::Gone;
 
 /// How to speak with a peer.

@@ -5,9 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ferrolb_announce::bgp::{BgpPlan, BgpRoute};
+use ferrolb_api::Clock;
 use ferrolb_bgp::{Route, State};
 use ferrolb_config::BgpPeer;
-use ferrolb_net_types::{PeerName, Prefix};
+use ferrolb_net_types::{PeerName, Prefix, Time};
+use jiff::Timestamp;
 
 use super::{PeerPlan, PeerReport, convert};
 use crate::io::Effect;
@@ -17,7 +19,43 @@ use crate::io::Effect;
 pub(crate) struct Sessions {
     sessions: BTreeMap<PeerName, Session>,
     /// What is known of sessions, of those that are ending, too.
-    reports: BTreeMap<PeerName, Box<PeerReport>>,
+    reports: BTreeMap<PeerName, Known>,
+}
+
+/// A report, with its times as the wall clock had them when they were first heard of: that clock may be set.
+#[derive(Debug)]
+pub(crate) struct Known {
+    pub(crate) report: Box<PeerReport>,
+    pub(crate) since: Timestamp,
+    pub(crate) failed: Option<Timestamp>,
+}
+
+impl Known {
+    fn new(clock: Clock, report: Box<PeerReport>, former: Option<&Self>) -> Self {
+        let former = former.map(|known| (&*known.report, known));
+        let since = match former {
+            Some((before, known)) if before.since == report.since => known.since,
+            _ => wall(clock, report.since),
+        };
+        let failed = report.last_down.as_ref().map(|(time, _)| match former {
+            Some((PeerReport { last_down: Some((before, _)), .. }, Self { failed: Some(failed), .. }))
+                if before == time =>
+            {
+                *failed
+            }
+            _ => wall(clock, *time),
+        });
+        Self { report, since, failed }
+    }
+}
+
+/// A moment of the past on the wall clock.
+fn wall(clock: Clock, time: Time) -> Timestamp {
+    let ago = clock.now.since(time);
+    jiff::SignedDuration::try_from(ago)
+        .ok()
+        .and_then(|ago| clock.wall.checked_sub(ago).ok())
+        .unwrap_or(clock.wall)
 }
 
 #[derive(Debug)]
@@ -99,24 +137,25 @@ impl Sessions {
     }
 
     /// Takes note of how a session is.
-    pub(crate) fn report(&mut self, peer: PeerName, report: Option<Box<PeerReport>>) {
+    pub(crate) fn report(&mut self, clock: Clock, peer: PeerName, report: Option<Box<PeerReport>>) {
         match report {
-            Some(report) => self.reports.insert(peer, report),
+            Some(report) => {
+                let known = Known::new(clock, report, self.reports.get(&peer));
+                self.reports.insert(peer, known)
+            }
             None => self.reports.remove(&peer),
         };
     }
 
     /// The sessions, each with what is known of it.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&PeerName, &BgpPeer, Option<&PeerReport>)> {
-        self.sessions
-            .iter()
-            .map(|(name, session)| (name, &*session.peer, self.reports.get(name).map(|report| &**report)))
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&PeerName, &BgpPeer, Option<&Known>)> {
+        self.sessions.iter().map(|(name, session)| (name, &*session.peer, self.reports.get(name)))
     }
 
     /// Whether every session is up, and its peer knows everything.
     pub(crate) fn all_up(&self) -> bool {
-        self.iter().all(|(.., report)| {
-            report.is_some_and(|report| report.state == State::Established && report.settled)
+        self.iter().all(|(.., known)| {
+            known.is_some_and(|known| known.report.state == State::Established && known.report.settled)
         })
     }
 

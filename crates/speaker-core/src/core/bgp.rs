@@ -33,6 +33,9 @@ impl Core {
             };
             let review =
                 self.bgp.decide(clock.now, &inputs, changes, reconfigured, why_gone, &mut self.effects);
+            if reconfigured {
+                self.bgp_sessions.note();
+            }
             for service in review {
                 let regarding = self.store.reference(&service);
                 let known = first && self.bgp_statuses.says_ours(&service);

@@ -18,6 +18,7 @@ impl Core {
         self.settings.pod = Some(pod);
         self.statuses.introduce(&self.settings);
         self.bgp_statuses.introduce(&self.settings);
+        self.bgp_sessions.introduce(&self.settings);
         self.reporter = Reporter::new(identity(&self.settings));
         self.peers.start(clock.now);
     }

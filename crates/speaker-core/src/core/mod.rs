@@ -17,7 +17,7 @@ use ferrolb_config::state::{self, Component, Identity, Reporter};
 use ferrolb_net_types::{ServiceKey, Time};
 
 use crate::announcing::Announcing;
-use crate::bgp::Control;
+use crate::bgp::{Control, Objects};
 use crate::intake::{Intake, Refusal};
 use crate::io::{Effect, Input, Protocol, Settings, WriteId};
 use crate::outage::Outage;
@@ -69,6 +69,7 @@ pub struct Core {
     statuses: Statuses,
     bgp: Control,
     bgp_statuses: Statuses,
+    bgp_sessions: Objects,
     reporter: Reporter,
     reporting: Option<WriteId>,
     next_id: u64,
@@ -137,6 +138,7 @@ impl Core {
             statuses: Statuses::new(Protocol::Layer2, settings.clone()),
             bgp: Control::default(),
             bgp_statuses: Statuses::new(Protocol::Bgp, settings.clone()),
+            bgp_sessions: Objects::new(settings.clone()),
             reporter: Reporter::new(identity(&settings)),
             reporting: None,
             next_id: 0,
@@ -174,7 +176,11 @@ impl Core {
             Input::L2Statuses(change) => self.statuses.watched(change),
             Input::BGPStatuses(change) => self.bgp_statuses.watched(change),
             Input::Secret { name, secret } => self.intake.secret(name, secret),
-            Input::Peer { peer, report } => self.bgp.report(peer, report),
+            Input::BGPSessions(change) => self.bgp_sessions.watched(change),
+            Input::Peer { peer, report } => {
+                self.bgp.report(clock, peer, report);
+                self.bgp_sessions.note();
+            }
             Input::ConfigurationStates(change) => self.reporter.handle(clock, state::Input::Changed(change)),
             Input::Pods(result) => self.peers.listed(clock.now, result),
             Input::Wire(report) => self.hear(clock.now, &report),
@@ -186,6 +192,7 @@ impl Core {
                     self.reporter.handle(clock, state::Input::Written(result));
                 } else if !self.statuses.written(clock.now, id, &result)
                     && !self.bgp_statuses.written(clock.now, id, &result)
+                    && !self.bgp_sessions.written(clock.now, id, &result)
                 {
                     tracing::debug!(id = id.0, "the result of a write that nobody asked for");
                 }
@@ -198,6 +205,7 @@ impl Core {
         self.clock = Some(clock);
         self.statuses.handle_timeout(clock.now);
         self.bgp_statuses.handle_timeout(clock.now);
+        self.bgp_sessions.handle_timeout(clock.now);
         self.reporter.handle_timeout(clock);
     }
 
@@ -225,6 +233,12 @@ impl Core {
         if let Some((id, request)) = self.bgp_statuses.poll(clock.now, || take(next_id)) {
             return Some(Effect::Write { id, request });
         }
+        if self.bgp.has_begun()
+            && let Some((id, request)) =
+                self.bgp_sessions.poll(clock.now, self.bgp.sessions(), || take(next_id))
+        {
+            return Some(Effect::Write { id, request });
+        }
         let request = self.reporter.poll()?;
         let id = take(&mut self.next_id);
         self.reporting = Some(id);
@@ -241,6 +255,7 @@ impl Core {
             self.statuses.next_deadline(),
             self.bgp.next_deadline(),
             self.bgp_statuses.next_deadline(),
+            self.bgp_sessions.next_deadline(),
             self.intake.next_deadline(),
             self.reporter.next_deadline(),
         ]

@@ -108,6 +108,7 @@ impl Api {
             "ServiceL2Status" => Input::L2Statuses(one(key, object)),
             "ServiceBGPStatus" => Input::BGPStatuses(one(key, object)),
             "Secret" => self.secret(&key.2),
+            "BGPSession" => Input::BGPSessions(one(key, object)),
             "ConfigurationState" => Input::ConfigurationStates(one(key, object)),
             kind => panic!("no such kind: {kind}"),
         }
@@ -129,6 +130,7 @@ impl Api {
         let kind = match request.resource {
             Resource::ServiceL2Statuses => "ServiceL2Status",
             Resource::ServiceBGPStatuses => "ServiceBGPStatus",
+            Resource::BGPSessions => "BGPSession",
             Resource::ConfigurationStates => "ConfigurationState",
             other => panic!("speakers do not write {other:?}"),
         };
@@ -172,7 +174,7 @@ impl Api {
         }
         for field in ["node", "serviceName", "serviceNamespace"] {
             let (old, new) = (&known["status"][field], &object["status"][field]);
-            if kind != "ConfigurationState" && !old.is_null() && old != new {
+            if kind.starts_with("Service") && !old.is_null() && old != new {
                 return Err(error(422, "Invalid"));
             }
         }

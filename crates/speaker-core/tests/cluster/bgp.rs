@@ -4,8 +4,9 @@
 use std::time::Duration;
 
 use ferrolb_announce::Standing;
-use ferrolb_bgp::wire::{ExtendedCommunity, Families, HoldTime};
-use ferrolb_bgp::{PeerAs, State};
+use ferrolb_api::Change;
+use ferrolb_bgp::wire::{Code, ExtendedCommunity, Families, HoldTime, Notification};
+use ferrolb_bgp::{Counters, Down, PeerAs, State};
 use ferrolb_net_types::{Asn, PeerName};
 use ferrolb_speaker_core::Input;
 use ferrolb_speaker_core::bgp::{Hops, PeerReport};
@@ -505,8 +506,16 @@ fn routes_say_by_request_how_many_endpoints_lie_behind_them_bg_39() {
 fn readiness_waits_for_sessions_and_no_longer_than_thirty_seconds() {
     let mut bench = tutorial();
     assert!(!bench.speakers[NODE1].ready);
-    let up = PeerReport {
-        state: State::Established,
+    let up = report(&bench, State::Established);
+    hear(&mut bench, up);
+    assert!(bench.speakers[NODE1].ready && !bench.speakers[NODE2].ready);
+    bench.run(Duration::from_secs(30));
+    assert!(bench.speakers[NODE2].ready);
+}
+
+fn report(bench: &Bench, state: State) -> PeerReport {
+    PeerReport {
+        state,
         since: bench.now,
         remote: None,
         local: None,
@@ -516,12 +525,58 @@ fn readiness_waits_for_sessions_and_no_longer_than_thirty_seconds() {
         next_attempt: None,
         last_down: None,
         drops: 0,
-        counters: ferrolb_bgp::Counters::default(),
+        counters: Counters::default(),
         finding: None,
-    };
-    bench.hear(NODE1, Input::Peer { peer: PeerName::from("router"), report: Some(Box::new(up)) });
+    }
+}
+
+/// Node 1 hears of its session with `router`.
+fn hear(bench: &mut Bench, report: PeerReport) {
+    bench.hear(NODE1, Input::Peer { peer: PeerName::from("router"), report: Some(Box::new(report)) });
+    bench.run(Duration::from_millis(100));
+}
+
+#[test]
+fn sessions_are_shown_where_their_kind_exists_and_numbers_do_not_make_writes_s97() {
+    let mut bench = tutorial();
+    let up = report(&bench, State::Established);
+    hear(&mut bench, up.clone());
+    assert_eq!(bench.api.list("BGPSession").count(), 0, "the kind does not exist");
+    bench.hear(NODE1, Input::BGPSessions(Change::Reset(Vec::new())));
+    bench.run(Duration::from_millis(100));
+    let status = |bench: &Bench| bench.api.list("BGPSession").next().unwrap()["status"].clone();
+    assert_eq!(
+        bench.api.list("BGPSession").next().unwrap()["metadata"]["name"],
+        json!(format!("router.{NODE1}"))
+    );
+    let shown = status(&bench);
+    for (field, value) in [
+        ("node", NODE1),
+        ("peer", "router"),
+        ("address", "192.168.10.1:179"),
+        ("state", "Established"),
+        ("since", "1970-01-01T00:00:08Z"),
+    ] {
+        assert_eq!(shown[field], json!(value), "{field}");
+    }
+    bench.take_writes();
+    for told in 1..=5 {
+        hear(&mut bench, PeerReport { told, wanted: told, ..up.clone() });
+    }
+    assert_eq!(bench.take_writes(), [""; 0], "numbers wait");
+    bench.run(Duration::from_secs(10));
+    assert_eq!(bench.take_writes(), ["PATCH bgpsessions/status"]);
+    assert_eq!((&status(&bench)["prefixesTold"], &status(&bench)["prefixesWanted"]), (&json!(5), &json!(5)));
+
+    let down = Down::Told(Notification::with_text(Code::ADMINISTRATIVE_SHUTDOWN, "maint"));
+    let idle = PeerReport { last_down: Some((bench.now, down)), drops: 1, ..report(&bench, State::Idle) };
+    hear(&mut bench, idle);
+    assert_eq!(bench.take_writes(), ["PATCH bgpsessions/status"], "at once");
+    let shown = status(&bench);
+    assert_eq!((&shown["state"], &shown["drops"]), (&json!("Idle"), &json!(1)));
+    assert!(shown["lastFailure"]["reason"].as_str().unwrap().contains("maint"), "BG-11: {shown}");
+
+    bench.api.delete("BGPPeer", NAMESPACE, "router");
     bench.settle();
-    assert!(bench.speakers[NODE1].ready && !bench.speakers[NODE2].ready);
-    bench.run(Duration::from_secs(30));
-    assert!(bench.speakers[NODE2].ready);
+    assert_eq!(bench.api.list("BGPSession").count(), 0);
 }
