@@ -282,6 +282,20 @@ pub const ROLES: &[Role] = &[
                 verbs: &["patch"],
             },
             Rule {
+                why: "How its sessions with BGP peers are.",
+                group: "ferrolb.io",
+                resources: &["bgpsessions"],
+                names: &[],
+                verbs: &["create", "delete", "list", "patch", "watch"],
+            },
+            Rule {
+                why: "",
+                group: "ferrolb.io",
+                resources: &["bgpsessions/status"],
+                names: &[],
+                verbs: &["patch"],
+            },
+            Rule {
                 why: "Its verdict about the configuration; every node's has a name of its own.",
                 group: "metallb.io",
                 resources: &["configurationstates"],
