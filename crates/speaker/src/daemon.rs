@@ -13,6 +13,7 @@ use ferrolb_kube_support::daemon::{
 };
 use ferrolb_kube_support::events::Recorder;
 use ferrolb_kube_support::health::Readiness;
+use ferrolb_kube_support::level::Level;
 use ferrolb_kube_support::listen::Bind;
 use ferrolb_kube_support::metrics::Metrics;
 use ferrolb_kube_support::process::own_pod;
@@ -20,7 +21,7 @@ use ferrolb_kube_support::pulse::{self, Pulse};
 use ferrolb_kube_support::reach::Reach;
 use ferrolb_kube_support::watch::Watch;
 use ferrolb_kube_support::writes::Writer;
-use ferrolb_net_types::{NodeName, PeerName};
+use ferrolb_net_types::PeerName;
 use ferrolb_speaker_core::bgp::PeerPlan;
 use ferrolb_speaker_core::wire::Report;
 use ferrolb_speaker_core::{Core, Effect, Input, Settings, WriteId};
@@ -175,7 +176,7 @@ async fn control(
             pod = &mut own_pod, if !introduced => {
                 introduced = true;
                 core.handle(clocks.read(), Input::OwnPod(OwnPod { name: pod.name, uid: pod.uid }));
-                start_watches(&feed, &common.namespace, &options.node, &client, &reach, tasks);
+                start_watches(&feed, options, &client, &reach, tasks);
             }
             batch = inbox.batch() => {
                 for input in batch {
@@ -200,14 +201,8 @@ async fn control(
     }
 }
 
-fn start_watches(
-    feed: &Feed<Input>,
-    namespace: &str,
-    node: &NodeName,
-    client: &Client,
-    reach: &Reach,
-    tasks: &mut Tasks,
-) {
+fn start_watches(feed: &Feed<Input>, options: &Options, client: &Client, reach: &Reach, tasks: &mut Tasks) {
+    let (namespace, node) = (options.common.namespace.as_str(), &options.node);
     feed.watch(Watch::cluster().trim(trim::service), Input::Services, client, reach, tasks);
     feed.watch(Watch::cluster().trim(trim::endpoint_slice), Input::EndpointSlices, client, reach, tasks);
     feed.watch(Watch::cluster().trim(trim::node), Input::Nodes, client, reach, tasks);
@@ -220,6 +215,10 @@ fn start_watches(
     feed.watch(Watch::namespaced(namespace), Input::Communities, client, reach, tasks);
     feed.watch(Watch::namespaced(namespace), Input::L2Statuses, client, reach, tasks);
     feed.watch(Watch::namespaced(namespace), Input::BGPStatuses, client, reach, tasks);
+    if options.level == Level::B {
+        // Under MetalLB's manifests there is no such kind. Before it is listed, none is written.
+        feed.watch(Watch::namespaced(namespace), Input::BGPSessions, client, reach, tasks);
+    }
     let states = Watch::namespaced(namespace).fields(format!("metadata.name=speaker-{node}"));
     feed.watch(states, Input::ConfigurationStates, client, reach, tasks);
 }
