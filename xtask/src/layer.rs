@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The one layer of both images: the program, its two names, the licence. Nothing of an operating system.
+//! The one layer of both images: the program, its names, the licence. Nothing of an operating system.
 //!
 //! The same program gives the same bytes: entries are in order, belong to root and are as old as time.
 
@@ -33,6 +33,7 @@ pub(crate) fn pack(program: &[u8]) -> Result<Layer> {
     for daemon in Daemon::ALL {
         entries.push((daemon.name(), Content::LinkToProgram));
     }
+    entries.extend(FRR_HELPERS.map(|name| (name, Content::LinkToProgram)));
     entries.sort_by_key(|(name, _)| *name);
 
     let mut tar = tar::Builder::new(Vec::new());
@@ -67,6 +68,9 @@ enum Content<'a> {
     LinkToProgram,
 }
 
+/// What the manifest of MetalLB's FRR mode calls in the speaker's image beside the speaker.
+const FRR_HELPERS: [&str; 3] = ["cp-tool", "frr-metrics", "frr-reloader.sh"];
+
 const LICENSE: &[u8] = include_bytes!("../../LICENSE");
 const NOTICE: &[u8] = include_bytes!("../../NOTICE");
 
@@ -88,7 +92,16 @@ mod tests {
         }
         assert_eq!(
             found,
-            ["644 LICENSE ", "644 NOTICE ", "777 controller ferrolb", "755 ferrolb ", "777 speaker ferrolb"]
+            [
+                "644 LICENSE ",
+                "644 NOTICE ",
+                "777 controller ferrolb",
+                "777 cp-tool ferrolb",
+                "755 ferrolb ",
+                "777 frr-metrics ferrolb",
+                "777 frr-reloader.sh ferrolb",
+                "777 speaker ferrolb"
+            ]
         );
     }
 

@@ -108,6 +108,19 @@ pub struct Endpoints {
     pub any: bool,
     /// The nodes on which at least one serves.
     pub nodes: BTreeSet<NodeName>,
+    /// How many serve on each of them.
+    pub counts: BTreeMap<NodeName, u32>,
+}
+
+impl Endpoints {
+    /// Takes in those of another slice.
+    pub fn add(&mut self, other: &Self) {
+        self.any |= other.any;
+        self.nodes.extend(other.nodes.iter().cloned());
+        for (node, count) in &other.counts {
+            *self.counts.entry(node.clone()).or_default() += count;
+        }
+    }
 }
 
 impl<'a> FromIterator<Endpoint<'a>> for Endpoints {
@@ -115,8 +128,13 @@ impl<'a> FromIterator<Endpoint<'a>> for Endpoints {
         let mut all = Self::default();
         for endpoint in endpoints.into_iter().filter(Endpoint::serves) {
             all.any = true;
-            if let Some(node) = endpoint.node.filter(|node| !all.nodes.contains(*node)) {
-                all.nodes.insert(node.into());
+            let Some(node) = endpoint.node else { continue };
+            match all.counts.get_mut(node) {
+                Some(count) => *count += 1,
+                None => {
+                    all.nodes.insert(node.into());
+                    all.counts.insert(node.into(), 1);
+                }
             }
         }
         all
@@ -154,9 +172,13 @@ mod tests {
         let all: Endpoints = [on(Some("b"), true), on(Some("a"), true), on(Some("a"), false), on(None, true)]
             .into_iter()
             .collect();
-        assert_eq!(all, Endpoints { any: true, nodes: ["a".into(), "b".into()].into() });
+        assert_eq!((all.any, all.nodes), (true, ["a".into(), "b".into()].into()));
         let homeless: Endpoints = [on(None, true)].into_iter().collect();
-        assert_eq!(homeless, Endpoints { any: true, nodes: BTreeSet::new() });
+        assert_eq!(homeless, Endpoints { any: true, ..Endpoints::default() });
+        let more: Endpoints = [on(Some("a"), true), on(Some("a"), true)].into_iter().collect();
+        let mut sum = more.clone();
+        sum.add(&more);
+        assert_eq!((sum.nodes.len(), sum.counts["a"]), (1, 4));
     }
 
     #[test]

@@ -7,8 +7,11 @@
 //! the living answers, MetalLB's speakers among them ([`metallb`] is their rule). The two are apart because members come and go faster than objects do: a failover needs
 //! no new plan.
 //!
+//! Over BGP every node announces what it can serve: [`bgp`] has its own plan, made from the same inputs.
+//!
 //! Everything here is a pure function, and incremental work ([`NodePlan::replan`]) gives what a full pass would.
 
+pub mod bgp;
 mod election;
 mod inputs;
 mod members;

@@ -202,7 +202,7 @@ fn decide(inputs: &Inputs<'_>, service: &Service) -> ServicePlan {
 }
 
 /// The checks that give the same on every node.
-fn check<'a>(inputs: &Inputs<'a>, service: &Service) -> Result<(Vec<IpAddr>, &'a Pool), Reason> {
+pub(crate) fn check<'a>(inputs: &Inputs<'a>, service: &Service) -> Result<(Vec<IpAddr>, &'a Pool), Reason> {
     if !service.load_balancer {
         return Err(Reason::NotLoadBalancer);
     }

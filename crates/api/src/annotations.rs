@@ -29,6 +29,17 @@ pub const OWN_PREFIX: &str = concat!(own_group!(), "/");
 /// On an IPAddressPool, `"true"`: its addresses are only given out, something else announces them.
 pub const ALLOCATE_ONLY: &str = concat!(own_group!(), "/allocate-only");
 
+/// On a BGPPeer: how many prefixes of each family it is told at most.
+pub const MAX_PREFIXES: &str = concat!(own_group!(), "/max-prefixes");
+
+/// On a BGPPeer: the peer is within so many hops, 1 being on the link, and whatever comes from farther is dropped
+/// (RFC 5082). The peer has to do the same.
+pub const GTSM_HOPS: &str = concat!(own_group!(), "/gtsm-hops");
+
+/// On a BGPPeer, `non-transitive` or `transitive`: routes of Services with the traffic policy Local carry a link
+/// bandwidth in proportion to the endpoints that serve on the node.
+pub const LINK_BANDWIDTH: &str = concat!(own_group!(), "/link-bandwidth");
+
 /// On the controllers' Lease: what its holder is about to write, as JSON.
 pub const INTENTS: &str = concat!(own_group!(), "/intents");
 

@@ -12,8 +12,8 @@ use kube::CustomResourceExt;
 use serde_json::Value;
 
 use crate::{
-    BFDProfile, BGPAdvertisement, BGPPeer, Community, ConfigurationState, IPAddressPool, L2Advertisement,
-    ServiceBGPStatus, ServiceL2Status, bgppeer_v1beta1,
+    BFDProfile, BGPAdvertisement, BGPPeer, BGPSession, Community, ConfigurationState, IPAddressPool,
+    L2Advertisement, ServiceBGPStatus, ServiceL2Status, bgppeer_v1beta1,
 };
 
 /// The definitions of all nine kinds, in order of their names, for MetalLB's namespace.
@@ -44,8 +44,19 @@ pub fn crds_in(namespace: &str) -> Vec<CustomResourceDefinition> {
 ///
 /// Whole numbers stand without a fraction, which the typed form cannot express (its limits are floating point).
 pub fn manifests(namespace: &str) -> Vec<Value> {
-    crds_in(namespace)
-        .iter()
+    documents(&crds_in(namespace))
+}
+
+/// The definitions of the kinds of our own group, as JSON documents. Whoever lacks them loses what is written there, and
+/// nothing else.
+pub fn own_manifests() -> Vec<Value> {
+    let mut session = BGPSession::crd();
+    mend(&mut session);
+    documents(&[session])
+}
+
+fn documents(crds: &[CustomResourceDefinition]) -> Vec<Value> {
+    crds.iter()
         .map(|crd| {
             // The type holds only strings, numbers, lists and maps with string keys, all of which JSON has.
             let mut value = serde_json::to_value(crd).unwrap_or_default();

@@ -63,6 +63,8 @@ pub enum Resource {
     ServiceL2Statuses,
     /// metallb.io/v1beta1 ServiceBGPStatuses.
     ServiceBGPStatuses,
+    /// ferrolb.io/v1 BGPSessions.
+    BGPSessions,
 }
 
 /// What a write came to: the object as the API server now has it, or why not.
@@ -86,6 +88,7 @@ impl Resource {
     pub const fn group(self) -> &'static str {
         match self {
             Self::Services => "",
+            Self::BGPSessions => crate::OWN_GROUP,
             _ => crate::GROUP,
         }
     }
@@ -93,7 +96,7 @@ impl Resource {
     /// The version within the group.
     pub const fn version(self) -> &'static str {
         match self {
-            Self::Services => "v1",
+            Self::Services | Self::BGPSessions => "v1",
             _ => "v1beta1",
         }
     }
@@ -106,6 +109,7 @@ impl Resource {
             Self::ConfigurationStates => "configurationstates",
             Self::ServiceL2Statuses => "servicel2statuses",
             Self::ServiceBGPStatuses => "servicebgpstatuses",
+            Self::BGPSessions => "bgpsessions",
         }
     }
 
@@ -117,6 +121,7 @@ impl Resource {
             Self::ConfigurationStates => "ConfigurationState",
             Self::ServiceL2Statuses => "ServiceL2Status",
             Self::ServiceBGPStatuses => "ServiceBGPStatus",
+            Self::BGPSessions => "BGPSession",
         }
     }
 

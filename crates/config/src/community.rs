@@ -112,7 +112,7 @@ pub(crate) fn judge_native(communities: &[&Community], findings: &mut Findings) 
                     alias.name,
                     alias.value
                 );
-                findings.refuse(KIND, &object.name_any(), message);
+                findings.tolerate(KIND, &object.name_any(), message);
             }
         }
     }

@@ -26,8 +26,8 @@ impl fmt::Display for Diagnostic {
 /// Faults as they are found, in MetalLB's order.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
-    /// What MetalLB v0.16.1 refuses too.
-    refused: Vec<Diagnostic>,
+    /// What MetalLB v0.16.1 refuses, and whether that is refused here too.
+    refused: Vec<(Diagnostic, bool)>,
     /// What only we notice: faults of settings it does not know, and consequences of a last good version in force.
     noticed: Vec<Diagnostic>,
 }
@@ -35,12 +35,17 @@ pub(crate) struct Findings {
 impl Findings {
     /// Adds a fault for which MetalLB refuses the configuration.
     pub(crate) fn refuse(&mut self, kind: &'static str, name: &str, message: String) {
-        self.refused.push(Diagnostic { kind, name: name.to_owned(), message, transient: false });
+        self.refused.push((Diagnostic { kind, name: name.to_owned(), message, transient: false }, true));
+    }
+
+    /// Adds something for which MetalLB refuses the configuration, and which is fine here.
+    pub(crate) fn tolerate(&mut self, kind: &'static str, name: &str, message: String) {
+        self.refused.push((Diagnostic { kind, name: name.to_owned(), message, transient: false }, false));
     }
 
     /// Adds a fault for which MetalLB refuses the configuration until what the object refers to is there.
     pub(crate) fn refuse_for_now(&mut self, kind: &'static str, name: &str, message: String) {
-        self.refused.push(Diagnostic { kind, name: name.to_owned(), message, transient: true });
+        self.refused.push((Diagnostic { kind, name: name.to_owned(), message, transient: true }, true));
     }
 
     /// Adds a fault that is none to MetalLB.
@@ -48,14 +53,20 @@ impl Findings {
         self.noticed.push(Diagnostic { kind, name: name.to_owned(), message, transient: false });
     }
 
-    /// What MetalLB says of the whole: its first error.
+    /// The first of MetalLB's errors that is one here too.
     pub(crate) fn verdict(&self) -> Result<(), String> {
-        self.refused.first().map_or(Ok(()), |first| Err(first.message.clone()))
+        first(self.refused.iter().filter(|(_, here)| *here))
+    }
+
+    /// What MetalLB says of the whole: its first error.
+    pub(crate) fn metallb_verdict(&self) -> Result<(), String> {
+        first(self.refused.iter())
     }
 
     /// Every fault once: first those that MetalLB refuses, in its order.
     pub(crate) fn into_diagnostics(self) -> Vec<Diagnostic> {
-        let mut all = self.refused;
+        let mut all: Vec<_> =
+            self.refused.into_iter().filter(|(_, here)| *here).map(|(diagnostic, _)| diagnostic).collect();
         for diagnostic in self.noticed {
             if !all.contains(&diagnostic) {
                 all.push(diagnostic);
@@ -63,4 +74,8 @@ impl Findings {
         }
         all
     }
+}
+
+fn first<'a>(mut refused: impl Iterator<Item = &'a (Diagnostic, bool)>) -> Result<(), String> {
+    refused.next().map_or(Ok(()), |(first, _)| Err(first.message.clone()))
 }

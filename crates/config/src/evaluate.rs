@@ -5,15 +5,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ferrolb_api::{IPAddressPool, L2Advertisement as L2Object};
-use ferrolb_net_types::PoolName;
+use ferrolb_net_types::{PeerName, PoolName};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Resource, ResourceExt};
 
+use crate::bgp::{BgpPeer, ParsedBgp};
 use crate::diagnostic::Findings;
 use crate::l2::{self, ParsedL2, Refusal};
 use crate::overlap::{Blocks, Claim, Granted, settle};
 use crate::pool::{self, ParsedPool};
-use crate::{Config, Diagnostic, Labels, Resources, bgp, by_name, community};
+use crate::{BgpType, Config, Diagnostic, Labels, Resources, bgp, by_name, community};
 
 /// What an evaluation comes to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,8 +27,11 @@ pub struct Evaluation {
     pub diagnostics: Vec<Diagnostic>,
     /// Objects that this version does not serve, whatever they say.
     pub unsupported: Vec<Diagnostic>,
-    /// What MetalLB v0.16.1 says of the whole configuration: `Err` with its first error, for which it would refuse all.
+    /// `Err` with the first error, in MetalLB's order and words, for which MetalLB refuses all, and which is one here
+    /// too.
     pub verdict: Result<(), String>,
+    /// What MetalLB v0.16.1 says of the whole configuration: the same, unless it refuses what is served here.
+    pub metallb: Result<(), String>,
 }
 
 impl Evaluation {
@@ -43,15 +47,17 @@ impl Evaluation {
 pub struct LastGood {
     pools: BTreeMap<String, Remembered<ParsedPool>>,
     l2_advertisements: BTreeMap<String, Remembered<ParsedL2>>,
+    bgp_peers: BTreeMap<String, Remembered<BgpPeer>>,
+    bgp_advertisements: BTreeMap<String, Remembered<ParsedBgp>>,
 }
 
 /// A good version of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Remembered<T> {
+pub(crate) struct Remembered<T> {
     /// Whose version it is: another object of the same name has no part in it.
     uid: Option<String>,
     labels: Labels,
-    parsed: Arc<T>,
+    pub(crate) parsed: Arc<T>,
 }
 
 /// Evaluates the configuration.
@@ -60,7 +66,7 @@ struct Remembered<T> {
 pub fn evaluate(resources: &Resources, last: &LastGood) -> Evaluation {
     let mut findings = Findings::default();
     let bgp = bgp::Objects::of(resources);
-    bgp::judge_sessions(&bgp, resources, &mut findings);
+    let bgp_peers = bgp::judge_sessions(&bgp, resources, &mut findings);
     for kind in ["BFDProfile", "BGPPeer"] {
         report_undecodable(kind, resources, &mut findings);
     }
@@ -70,10 +76,21 @@ pub fn evaluate(resources: &Resources, last: &LastGood) -> Evaluation {
     let pools = judge_pools(resources, last, &mut findings);
     let advertisements = judge_l2_advertisements(resources, last, &mut findings);
 
-    bgp::judge_advertisements(&bgp, resources, &mut findings);
-    report_undecodable("BGPAdvertisement", resources, &mut findings);
+    let bgp_advertisements = bgp::judge_advertisements(&bgp, resources, &mut findings);
+    report_undecodable(bgp::ADVERTISEMENT, resources, &mut findings);
+    let bgp_peers = bgp::peers_in_force(bgp_peers, resources, &last.bgp_peers, &mut findings);
+    let bgp_advertisements =
+        bgp::advertisements_in_force(bgp_advertisements, resources, &last.bgp_advertisements);
 
-    let mut config = Config { pools: BTreeMap::new(), pools_incomplete: pools.incomplete };
+    let mut config = Config { pools_incomplete: pools.incomplete, ..Config::default() };
+    config.bgp.peers = bgp_peers
+        .iter()
+        .map(|(name, kept)| (PeerName::from(name.as_str()), Arc::clone(&kept.parsed)))
+        .collect();
+    let resolved_bgp: Vec<_> = bgp_advertisements
+        .iter()
+        .map(|(name, kept)| (&kept.parsed, Arc::new(kept.parsed.resolve(name, &resources.nodes))))
+        .collect();
     let resolved: Vec<_> = advertisements
         .iter()
         .map(|(name, kept)| (&kept.parsed, Arc::new(kept.parsed.resolve(name, &resources.nodes))))
@@ -86,15 +103,29 @@ pub fn evaluate(resources: &Resources, last: &LastGood) -> Evaluation {
                 l2::attach(&mut pool, advertisement);
             }
         }
+        let attached: Vec<_> = resolved_bgp
+            .iter()
+            .filter(|(parsed, _)| parsed.attaches_to(name, &kept.labels))
+            .map(|(_, advertisement)| Arc::clone(advertisement))
+            .collect();
+        if !attached.is_empty() {
+            config.bgp.advertisements.insert(pool_name.clone(), attached);
+        }
         config.pools.insert(pool_name, Arc::new(pool));
     }
 
     Evaluation {
         config,
-        last_good: LastGood { pools: pools.in_force, l2_advertisements: advertisements },
+        last_good: LastGood {
+            pools: pools.in_force,
+            l2_advertisements: advertisements,
+            bgp_peers,
+            bgp_advertisements,
+        },
         verdict: findings.verdict(),
+        metallb: findings.metallb_verdict(),
         diagnostics: findings.into_diagnostics(),
-        unsupported: unsupported(&bgp),
+        unsupported: unsupported(&bgp, &resources.bgp_type),
     }
 }
 
@@ -269,27 +300,59 @@ fn judge_l2_advertisements(
     in_force
 }
 
-/// BGP objects that concern this node (or any, where there is no own node).
-fn unsupported(objects: &bgp::Objects<'_>) -> Vec<Diagnostic> {
-    let advertisements = objects.advertisements.iter().map(|object| ("BGPAdvertisement", object.name_any()));
-    let peers = objects.peers.iter().map(|object| ("BGPPeer", object.name_any()));
+/// BGP objects that concern this node (or any, where there is no own node), are good for MetalLB, and not served.
+fn unsupported(objects: &bgp::Objects<'_>, bgp_type: &BgpType) -> Vec<Diagnostic> {
+    let diagnostic = |kind, name, message| Diagnostic { kind, name, message, transient: false };
+    let unserved = match bgp_type {
+        // What is not served there, MetalLB refuses itself.
+        BgpType::Native => return Vec::new(),
+        BgpType::Frr => {
+            return objects
+                .peers
+                .iter()
+                .filter_map(|object| Some((object, bgp::not_served(&object.spec)?)))
+                .map(|(object, field)| diagnostic(bgp::PEER, object.name_any(), not_served_text(field)))
+                .collect();
+        }
+        BgpType::FrrK8s => "frr-k8s",
+        BgpType::Other(text) => text,
+    };
+    let advertisements = objects.advertisements.iter().map(|object| (bgp::ADVERTISEMENT, object.name_any()));
+    let peers = objects.peers.iter().map(|object| (bgp::PEER, object.name_any()));
     advertisements
         .chain(peers)
         .map(|(kind, name)| {
-            let message =
-                "this version does not speak BGP yet, the object has no effect; layer 2 goes on working";
-            Diagnostic { kind, name, message: message.to_owned(), transient: false }
+            let message = format!(
+                "this version does not serve METALLB_BGP_TYPE={unserved}, the object has no effect; layer 2 goes on \
+                 working"
+            );
+            diagnostic(kind, name, message)
         })
         .collect()
 }
 
+/// What is said of a BGPPeer with a field that is not served.
+pub(crate) fn not_served_text(field: &str) -> String {
+    format!(
+        "spec.{field} is not served by this version: the session is not opened, or stays as it was before the field was \
+         set; all others run"
+    )
+}
+
 impl<T> Remembered<T> {
-    fn is_of(&self, metadata: &ObjectMeta) -> bool {
+    pub(crate) fn of(metadata: &ObjectMeta, parsed: Arc<T>) -> Self {
+        Self { uid: metadata.uid.clone(), labels: metadata.labels.clone().unwrap_or_default(), parsed }
+    }
+
+    pub(crate) fn is_of(&self, metadata: &ObjectMeta) -> bool {
         self.uid.is_none() || metadata.uid.is_none() || self.uid == metadata.uid
     }
 }
 
-fn undecodable_names<'a>(kind: &'a str, resources: &'a Resources) -> impl Iterator<Item = &'a str> {
+pub(crate) fn undecodable_names<'a>(
+    kind: &'a str,
+    resources: &'a Resources,
+) -> impl Iterator<Item = &'a str> {
     let mut names: Vec<&str> =
         resources.undecodable.iter().filter(|u| u.kind == kind).map(|u| u.name.as_str()).collect();
     names.sort_unstable();

@@ -26,14 +26,17 @@ mod l2;
 mod label_syntax;
 mod model;
 mod overlap;
+mod password;
 mod pool;
 mod resources;
 mod selector;
 
+pub use bgp::{Bgp, BgpAdvertisement, BgpDefaults, BgpPeer, LinkBandwidth, PeerAs};
 pub use community::{BgpCommunity, ParseCommunityError};
 pub use diagnostic::Diagnostic;
 pub use evaluate::{Evaluation, LastGood, evaluate};
 pub use model::{Config, L2Advertisement, Pool, ServiceAllocation};
+pub use password::Password;
 pub(crate) use resources::by_name;
-pub use resources::{BgpType, Resources, Undecodable, apply};
+pub use resources::{BgpType, Resources, Undecodable, apply, secrets_named};
 pub use selector::{Labels, ParseSelectorError, Selector};

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use ferrolb_net_types::{Interfaces, IpFamily, NodeName, PoolName, Prefix};
 
+use crate::bgp::Bgp;
 use crate::selector::{Labels, Selector};
 
 /// Everything that the `metallb.io` objects of one namespace say, at one moment.
@@ -19,6 +20,8 @@ pub struct Config {
     /// Some IPAddressPool exists that could not be parsed and has no last good version, so the absence of an
     /// address from `pools` does not mean that no pool holds it: nothing may be cleared for lying in no pool.
     pub pools_incomplete: bool,
+    /// Sessions, and what is announced in them.
+    pub bgp: Bgp,
 }
 
 impl Config {

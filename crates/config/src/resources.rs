@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The input of an evaluation: the objects as they stand in the API.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::str::FromStr;
 
+use ferrolb_api::annotations::OWN_PREFIX;
 use ferrolb_api::{BFDProfile, BGPAdvertisement, BGPPeer, Change, Community, IPAddressPool, L2Advertisement};
 use ferrolb_net_types::NodeName;
 use k8s_openapi::api::core::v1::Secret;
@@ -85,7 +86,7 @@ impl FromStr for BgpType {
 
 /// Applies what a watch delivers to a list of [`Resources`], and says whether an evaluation can come out otherwise.
 ///
-/// It cannot if only the status or other metadata than the labels changed.
+/// It cannot if only the status changed, or other metadata than labels and annotations of our own.
 pub fn apply<K>(list: &mut Vec<K>, change: Change<K>) -> bool
 where
     K: Resource + HasSpec,
@@ -131,6 +132,17 @@ pub(crate) fn by_name<K: Resource>(objects: &[K]) -> Vec<&K> {
     sorted
 }
 
+/// The names of the Secrets that the BGPPeers of the own node refer to; those of all where there is no own node.
+pub fn secrets_named(resources: &Resources) -> BTreeSet<String> {
+    let peers = resources.bgp_peers.iter();
+    peers
+        .filter(|peer| selects_own_node(&peer.spec.node_selectors, resources))
+        .filter_map(|peer| peer.spec.password_secret.as_ref())
+        .map(|reference| reference.name.clone())
+        .filter(|name| !name.is_empty())
+        .collect()
+}
+
 /// Whether one of the selectors, or their absence, selects the own node, if there is one.
 ///
 /// A selector that means nothing may select it: the object is to be judged, not passed over.
@@ -150,7 +162,13 @@ where
         && a.meta().uid == b.meta().uid
         && a.meta().creation_timestamp == b.meta().creation_timestamp
         && a.labels() == b.labels()
+        && own_annotations(a).eq(own_annotations(b))
         && a.spec() == b.spec()
+}
+
+/// The annotations that ask for something.
+fn own_annotations<K: Resource>(object: &K) -> impl Iterator<Item = (&String, &String)> {
+    object.annotations().iter().filter(|(key, _)| key.starts_with(OWN_PREFIX))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! The one binary.
 //!
 //! Called by the name `controller` or `speaker`, as MetalLB's images call their programs, it is that daemon
-//! with MetalLB's flags. Under its own name it has subcommands. Exit status: 0 fine, 1 found something (of a
+//! with MetalLB's flags; so it is with the helpers of MetalLB's FRR mode. Under its own name it has subcommands. Exit status: 0 fine, 1 found something (of a
 //! daemon: could not go on), 2 could not run.
 
 mod manifests;
@@ -97,6 +97,12 @@ fn main() -> ExitCode {
     match name {
         Some("controller") => return ferrolb_controller::main(args.split_off(1)),
         Some("speaker") => return ferrolb_speaker::main(args.split_off(1)),
+        Some(helper) if ferrolb_speaker::sidecar::NAMES.contains(&helper) => {
+            let helper = helper.to_owned();
+            if let Some(code) = ferrolb_speaker::sidecar::main(&helper, args.split_off(1)) {
+                return code;
+            }
+        }
         _ => {}
     }
     match run(Cli::parse_from(args).command) {

@@ -249,7 +249,7 @@ mod tests {
             allocation: None,
             l2_advertisements: vec![],
         };
-        Space::new(&Config { pools: [("p".into(), Arc::new(pool))].into(), pools_incomplete: false })
+        Space::new(&Config { pools: [("p".into(), Arc::new(pool))].into(), ..Config::default() })
     }
 
     fn capacities(blocks: &[&str], avoid_buggy_ips: bool) -> [i64; 2] {

@@ -29,7 +29,7 @@ use crate::flags::{Flag, Values};
 use crate::health::{Readiness, serve_health};
 use crate::listen::{Bind, ListenError, listen};
 use crate::logging;
-use crate::metrics::{Metrics, MetricsServer};
+use crate::metrics::{self, Metrics, MetricsServer};
 use crate::process::StopSignals;
 use crate::reach::Reach;
 use crate::tls::{Certificate, CertificateError};
@@ -167,6 +167,8 @@ pub fn start_servers(
         access: Access::new(client),
         tls: common.tls.clone(),
         certificate: Certificate::from_directory_or_new(Some(&common.metrics_cert_dir))?,
+        path: metrics::PATH.to_owned(),
+        livez: false,
     };
     let listener = open("metrics", Bind::Everywhere, common.metrics_port)?;
     tasks.spawn(async move {
@@ -349,7 +351,12 @@ impl Clocks {
 
     /// One reading of both.
     pub fn read(&self) -> Clock {
-        Clock { now: Time::after(self.start.elapsed()), wall: jiff::Timestamp::now() }
+        Clock { now: self.now(), wall: jiff::Timestamp::now() }
+    }
+
+    /// One reading of the monotonic one.
+    pub fn now(&self) -> Time {
+        Time::after(self.start.elapsed())
     }
 
     /// The reading that belongs to this moment; the start for what was before it.

@@ -76,6 +76,15 @@ impl Metrics {
         Ok(metrics)
     }
 
+    /// None of them: of what has nothing to measure but its process.
+    ///
+    /// # Errors
+    ///
+    /// As [`Metrics::new`].
+    pub fn empty() -> Result<Self, prometheus::Error> {
+        Ok(Self { registry: Registry::new(), ..Self::new()? })
+    }
+
     /// Where a daemon registers what only it measures.
     pub fn registry(&self) -> &Registry {
         &self.registry
@@ -102,7 +111,14 @@ pub struct MetricsServer {
     pub tls: TlsOptions,
     /// The certificate.
     pub certificate: Arc<Certificate>,
+    /// The path of the metrics.
+    pub path: String,
+    /// Whether `/livez` says to everybody that all is well.
+    pub livez: bool,
 }
+
+/// The usual path.
+pub const PATH: &str = "/metrics";
 
 impl MetricsServer {
     /// Serves metrics for ever.
@@ -123,7 +139,10 @@ impl MetricsServer {
 
     async fn answer(&self, request: Request<hyper::body::Incoming>) -> Response<Full<Bytes>> {
         let path = request.uri().path();
-        if path != "/metrics" {
+        if self.livez && path == "/livez" {
+            return plain(http::StatusCode::OK, "ok".to_owned());
+        }
+        if path != self.path {
             return not_found();
         }
         let authorization =

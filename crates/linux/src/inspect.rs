@@ -106,6 +106,29 @@ pub fn interfaces(netlink: &mut Netlink) -> Result<Vec<Interface>> {
     Ok(found.into_values().collect())
 }
 
+/// The addresses of the interface that has this one, itself among them, in the kernel's order and without those that
+/// nothing may be sent from; none if no interface has it. An address that several have, a link-local one, is looked for
+/// on the interface that is named.
+///
+/// # Errors
+///
+/// If the kernel does not answer.
+pub fn beside(netlink: &mut Netlink, address: IpAddr, on: Option<IfIndex>) -> Result<Vec<IpAddr>> {
+    let mut found: Vec<(IfIndex, IpAddr)> = Vec::new();
+    let request = RouteNetlinkMessage::GetAddress(AddressMessage::default());
+    netlink.dump(&request, &mut found, Vec::clear, |found, row| {
+        if let RouteNetlinkMessage::NewAddress(message) = row
+            && !is_tentative(&message)
+            && let Some(address) = self::address(&message)
+        {
+            found.push((IfIndex(message.header.index), address));
+        }
+    })?;
+    let named = |index: &IfIndex| on.is_none_or(|on| on == *index);
+    let index = found.iter().find(|(index, own)| *own == address && named(index)).map(|(index, _)| *index);
+    Ok(found.into_iter().filter(|(other, _)| Some(*other) == index).map(|(_, address)| address).collect())
+}
+
 /// The neighbour table of the socket's namespace, both families.
 ///
 /// # Errors

@@ -13,6 +13,7 @@
 //!      │      groups                    IPv6 multicast groups, so that switches pass on who asks
 //!      │      sched                     how soon a thread that is woken gets a processor
 //!      └──── probe                      who answers by ARP, and how fast
+//!   tcp                                 passwords and hops of connections to routers
 //! ```
 #![allow(unsafe_code)] // Each block says why it is sound.
 
@@ -33,6 +34,7 @@ pub mod probe;
 pub mod process;
 pub mod sched;
 pub mod sysctl;
+pub mod tcp;
 
 pub use error::{Error, Result};
 pub use filter::Neighbourhoods;

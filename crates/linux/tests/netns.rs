@@ -13,5 +13,7 @@ mod hosts;
 mod neighbors;
 #[path = "netns/packets.rs"]
 mod packets;
+#[path = "netns/routers.rs"]
+mod routers;
 #[path = "netns/support.rs"]
 mod support;

@@ -111,7 +111,7 @@ mod tests {
             let text = |value: &Value| value.as_str().unwrap().to_owned();
             names.entry(text(&document["kind"])).or_default().push(text(&document["metadata"]["name"]));
         }
-        assert_eq!(names.remove("CustomResourceDefinition").unwrap().len(), 9);
+        assert_eq!(names.remove("CustomResourceDefinition").unwrap().len(), 10, "MetalLB's nine, and ours");
         let expected = [
             ("ClusterRole", &["metallb-system:controller", "metallb-system:speaker"][..]),
             ("ClusterRoleBinding", &["metallb-system:controller", "metallb-system:speaker"]),

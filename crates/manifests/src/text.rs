@@ -21,7 +21,8 @@ pub(crate) fn whole(installation: &Installation) -> Result<String, serde_saphyr:
         text.push_str(document);
     };
     add(&fill(NAMESPACE));
-    for definition in ferrolb_api::manifests(&installation.namespace) {
+    let own = ferrolb_api::own_manifests();
+    for definition in ferrolb_api::manifests(&installation.namespace).into_iter().chain(own) {
         add(&serde_saphyr::to_string(&definition)?);
     }
     for daemon in Daemon::ALL {

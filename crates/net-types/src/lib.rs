@@ -15,5 +15,5 @@ pub use address::{IpFamily, ParsePrefixError, Prefix, canonical, parse_ip};
 pub use asn::Asn;
 pub use interfaces::Interfaces;
 pub use mac::{Mac, ParseMacError};
-pub use name::{IfIndex, InterfaceName, NodeName, PoolName, ServiceKey};
+pub use name::{IfIndex, InterfaceName, NodeName, PeerName, PoolName, ServiceKey};
 pub use time::Time;

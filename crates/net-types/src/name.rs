@@ -60,6 +60,10 @@ name!(
     PoolName
 );
 name!(
+    /// A BGPPeer's `metadata.name`.
+    PeerName
+);
+name!(
     /// A network interface's name on its host.
     InterfaceName
 );

@@ -9,7 +9,7 @@ use ferrolb_announce::{Members, NodePlan, Reason};
 use ferrolb_api::event::{Event, EventKind, ObjectRef};
 use ferrolb_net_types::{InterfaceName, Interfaces, NodeName, ServiceKey};
 
-use crate::io::Effect;
+use crate::io::{Effect, Protocol};
 use crate::statuses::Desired;
 use crate::wire::Report;
 
@@ -156,7 +156,7 @@ impl Announcing {
             if !answering.is_empty() {
                 told.ips.insert(*ip);
                 // The first address speaks for all.
-                desired.get_or_insert_with(|| Desired { interfaces: named.then(|| answering.clone()) });
+                desired.get_or_insert_with(|| Desired::interfaces(named.then_some(answering)));
             } else if named {
                 told.failing.insert(*ip);
             }
@@ -205,7 +205,7 @@ impl Announcing {
 }
 
 fn announced(service: &ServiceKey, ip: IpAddr, on: bool) -> Effect {
-    Effect::Announced { service: service.clone(), ip, on }
+    Effect::Announced { service: service.clone(), protocol: Protocol::Layer2, ip, on }
 }
 
 fn log_announced(plan: &NodePlan, service: &ServiceKey, ips: &BTreeSet<IpAddr>) {

@@ -12,13 +12,15 @@ use ferrolb_api::Change;
 use ferrolb_config::state::Outcome;
 use ferrolb_config::{
     BgpType, Config, Diagnostic, Evaluation, Labels, LastGood, Resources, Undecodable, apply, evaluate,
+    secrets_named,
 };
-use ferrolb_net_types::{NodeName, ServiceKey};
-use k8s_openapi::api::core::v1::{Namespace, Node};
+use ferrolb_net_types::{NodeName, ServiceKey, Time};
+use k8s_openapi::api::core::v1::{Namespace, Node, Secret};
 use kube::core::object::HasSpec;
 use kube::{Resource, ResourceExt};
 
 use crate::io::Settings;
+use crate::secrets::Secrets;
 
 #[derive(Debug)]
 pub(crate) struct Intake {
@@ -26,6 +28,11 @@ pub(crate) struct Intake {
     pub(crate) resources: Resources,
     evaluation: Evaluation,
     changed: bool,
+    /// Something was evaluated.
+    evaluated: bool,
+    /// What BGP goes by is another configuration than before.
+    bgp_news: bool,
+    secrets: Secrets,
     /// What decisions are made by: what was evaluated, unless that is held back.
     in_force: Config,
     /// Something was put in force.
@@ -78,6 +85,9 @@ impl Intake {
             resources: Resources { bgp_type, own_node: Some(settings.node.clone()), ..Resources::default() },
             evaluation: evaluate(&Resources::default(), &LastGood::default()),
             changed: true,
+            evaluated: false,
+            bgp_news: false,
+            secrets: Secrets::default(),
             in_force: Config::default(),
             known: false,
             pending: true,
@@ -165,15 +175,50 @@ impl Intake {
         &self.in_force
     }
 
-    /// Evaluates if something changed since the last time; whether it did.
-    pub(crate) fn evaluate(&mut self) -> bool {
-        if !std::mem::take(&mut self.changed) {
+    /// Takes a Secret that was asked for.
+    pub(crate) fn secret(&mut self, name: String, secret: Option<Box<Secret>>) {
+        self.changed |= self.secrets.take(name, secret, &mut self.resources.secrets);
+    }
+
+    /// The Secrets that BGPPeers of this node name, if those are others than before.
+    pub(crate) fn secrets_news(&mut self, now: Time) -> Option<BTreeSet<String>> {
+        if !self.changed {
+            return None;
+        }
+        let named = secrets_named(&self.resources);
+        self.secrets.want(now, named, &mut self.resources.secrets)
+    }
+
+    /// When a Secret is waited for no longer.
+    pub(crate) fn next_deadline(&self) -> Option<Time> {
+        self.secrets.next_deadline()
+    }
+
+    /// Whether anything was evaluated yet.
+    pub(crate) const fn is_evaluated(&self) -> bool {
+        self.evaluated
+    }
+
+    /// Whether BGP has another configuration to go by since the last call.
+    pub(crate) fn take_bgp_news(&mut self) -> bool {
+        std::mem::take(&mut self.bgp_news)
+    }
+
+    /// Evaluates if something changed since the last time, and everything for it is there; whether it did.
+    pub(crate) fn evaluate(&mut self, now: Time) -> bool {
+        if !self.changed || self.secrets.is_waiting(now) {
             return false;
         }
+        self.changed = false;
         let new = evaluate(&self.resources, &self.evaluation.last_good);
         log_faults(&self.evaluation, &new);
         self.loaded |= new.verdict.is_ok();
-        self.pending = !self.known || new.config != self.in_force;
+        // Sessions are each node's own affair: only what layer 2 goes by is ever held back.
+        self.pending = !self.known
+            || (&new.config.pools, new.config.pools_incomplete)
+                != (&self.in_force.pools, self.in_force.pools_incomplete);
+        self.bgp_news |= !self.evaluated || new.config != self.evaluation.config;
+        self.evaluated = true;
         self.evaluation = new;
         true
     }
@@ -188,9 +233,14 @@ impl Intake {
         self.refusal.is_some()
     }
 
+    /// What was evaluated last: BGP goes by it. Layer 2 does, too, unless it is held back.
+    pub(crate) const fn evaluated(&self) -> &Config {
+        &self.evaluation.config
+    }
+
     /// Whether MetalLB's speakers would refuse the objects.
     pub(crate) const fn is_invalid(&self) -> bool {
-        self.evaluation.verdict.is_err()
+        self.evaluation.metallb.is_err()
     }
 
     /// Whether what was evaluated is not in force.
@@ -200,7 +250,7 @@ impl Intake {
 
     /// Why MetalLB's speakers would not take what is pending, given what is announced.
     pub(crate) fn refusal(&self, plan: &NodePlan) -> Option<Refusal> {
-        if let Err(error) = &self.evaluation.verdict {
+        if let Err(error) = &self.evaluation.metallb {
             return Some(Refusal::Invalid(error.clone()));
         }
         let announced =

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What goes into the core and what comes out.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -8,15 +9,16 @@ use ferrolb_announce::NodePlan;
 use ferrolb_api::event::Event;
 use ferrolb_api::request::{ApiRequest, WriteError, WriteResult};
 use ferrolb_api::{
-    BFDProfile, BGPAdvertisement, BGPPeer, Change, Community, ConfigurationState, IPAddressPool,
-    L2Advertisement, ServiceL2Status,
+    BFDProfile, BGPAdvertisement, BGPPeer, BGPSession, Change, Community, ConfigurationState, IPAddressPool,
+    L2Advertisement, ServiceBGPStatus, ServiceL2Status,
 };
 use ferrolb_config::Undecodable;
 use ferrolb_config::state::OwnPod;
-use ferrolb_net_types::{NodeName, ServiceKey, Time};
-use k8s_openapi::api::core::v1::{Namespace, Node, Service};
+use ferrolb_net_types::{NodeName, PeerName, Prefix, ServiceKey, Time};
+use k8s_openapi::api::core::v1::{Namespace, Node, Secret, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
+use crate::bgp::{PeerPlan, PeerReport};
 use crate::peers::SpeakerPod;
 use crate::wire::{Counters, Peer, Report};
 
@@ -72,6 +74,25 @@ pub enum Input {
     Undecodable(Vec<Undecodable>),
     /// ServiceL2Statuses, those of other nodes included.
     L2Statuses(Change<ServiceL2Status>),
+    /// ServiceBGPStatuses, those of other nodes included.
+    BGPStatuses(Change<ServiceBGPStatus>),
+    /// BGPSessions, those of other nodes included. Without their first list, none is written.
+    BGPSessions(Change<BGPSession>),
+    /// A Secret that [`Effect::Secrets`] asked for, as it is now; `None` where there is none, or none may be read.
+    Secret {
+        /// Its name, in the own namespace.
+        name: String,
+        /// What it holds.
+        secret: Option<Box<Secret>>,
+    },
+    /// How a BGP session is, whenever its state changes, and at most once per second while only numbers do; `None`
+    /// once everything about a session that was to end is over.
+    Peer {
+        /// Whose session.
+        peer: PeerName,
+        /// How it is.
+        report: Option<Box<PeerReport>>,
+    },
     /// ConfigurationStates; only the speaker's own matters.
     ConfigurationStates(Change<ConfigurationState>),
     /// The answer to [`Effect::ListPods`].
@@ -98,6 +119,25 @@ pub enum Input {
 /// Names one write of one core, to match its result. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WriteId(pub u64);
+
+/// How a Service is announced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Protocol {
+    /// By answering ARP and NDP.
+    Layer2,
+    /// By BGP.
+    Bgp,
+}
+
+impl Protocol {
+    /// MetalLB's word for it, in events, metrics and logs.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Layer2 => "layer2",
+            Self::Bgp => "bgp",
+        }
+    }
+}
 
 /// Something to do.
 #[derive(Clone, Debug, PartialEq)]
@@ -129,10 +169,31 @@ pub enum Effect {
     /// What `/readyz` says from now on: yes once this speaker knows everything, is eligible, and has taken over what
     /// it leads. It starts with no.
     Ready(bool),
-    /// `metallb_speaker_announced{service,protocol="layer2",node,ip}`: set to 1, or the series removed.
+    /// Watch these Secrets of the own namespace, and no others; bring each, and the news of it, as
+    /// [`Input::Secret`], once even where it does not exist or may not be read. It starts with none.
+    Secrets(BTreeSet<String>),
+    /// Keep a session with this peer, by this plan from now on; without one, say goodbye, then forget it. A plan
+    /// that differs from the one before only in what the peer does not see leaves the session up.
+    Session {
+        /// Whose session.
+        peer: PeerName,
+        /// The plan.
+        plan: Option<Box<PeerPlan>>,
+    },
+    /// Tell a peer that has a plan these routes, or no longer any, for these prefixes. A new session starts with none;
+    /// one whose plan changes keeps them.
+    Routes {
+        /// The peer.
+        peer: PeerName,
+        /// What changes, in order of prefixes.
+        changes: Vec<(Prefix, Option<Arc<ferrolb_bgp::Route>>)>,
+    },
+    /// `metallb_speaker_announced{service,protocol,node,ip}`: set to 1, or the series removed.
     Announced {
         /// The Service.
         service: ServiceKey,
+        /// How it is announced.
+        protocol: Protocol,
         /// The address.
         ip: IpAddr,
         /// Set, or removed.

@@ -11,11 +11,13 @@
 //! The daemon runs the two on different threads; a simulator runs as many pairs as it likes on one.
 
 mod announcing;
+pub mod bgp;
 mod core;
 mod intake;
 mod io;
 mod outage;
 mod peers;
+mod secrets;
 mod snapshot;
 mod statuses;
 mod store;
@@ -23,6 +25,6 @@ mod unreachable;
 pub mod wire;
 
 pub use crate::core::Core;
-pub use crate::io::{Effect, Input, Settings, WriteId};
+pub use crate::io::{Effect, Input, Protocol, Settings, WriteId};
 pub use crate::peers::SpeakerPod;
 pub use crate::snapshot::SnapshotError;

@@ -176,7 +176,7 @@ impl Document {
         let not_ready =
             self.nodes.iter().filter(|(_, node)| node.not_ready).map(|(name, _)| name.as_str().into());
         Ok(Snapshot {
-            config: Config { pools, pools_incomplete: self.pools_incomplete },
+            config: Config { pools, pools_incomplete: self.pools_incomplete, ..Config::default() },
             not_ready: not_ready.collect(),
             nodes: self
                 .nodes
@@ -285,6 +285,8 @@ impl ServiceDocument {
             endpoints: Endpoints {
                 any: self.any_endpoint,
                 nodes: self.endpoint_nodes.iter().map(|name| name.as_str().into()).collect(),
+                // How many they are matters to BGP alone, which is not gone on with.
+                ..Endpoints::default()
             },
         };
         (ServiceKey::new(&self.namespace, &self.name), service)
@@ -367,10 +369,14 @@ mod tests {
                 Ingress::Invalid("nonsense".into()),
             ],
             local: true,
-            endpoints: Endpoints { any: true, nodes: ["n1".into()].into() },
+            endpoints: Endpoints { any: true, nodes: ["n1".into()].into(), ..Endpoints::default() },
         };
         Snapshot {
-            config: Config { pools: [("p".into(), Arc::new(pool))].into(), pools_incomplete: true },
+            config: Config {
+                pools: [("p".into(), Arc::new(pool))].into(),
+                pools_incomplete: true,
+                ..Config::default()
+            },
             nodes: [
                 ("n1".into(), Node::default()),
                 ("n2".into(), Node { excluded: true, network_unavailable: true }),

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Keeps the ServiceL2Status objects true: one per Service that this node announces, none for others.
+//! Keeps the ServiceL2Status and ServiceBGPStatus objects true: one of this node per Service that it announces, none
+//! for others.
 //!
 //! Level-triggered: the objects that exist are compared with what should exist, one request per Service at a time,
-//! and nothing is written when they agree. Where another node's object contradicts ours, the network is given time
+//! and nothing is written when they agree. Any number of nodes announce by BGP; layer 2 has one owner. Where another node's object contradicts ours, the network is given time
 //! to settle; a stale one is then deleted once. If it comes back, somebody alive insists: it is left alone, and an
 //! object of ours that was deleted comes back ever more slowly, so that two who disagree never keep each other
 //! writing.
@@ -11,12 +12,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use ferrolb_api::request::{ApiRequest, Resource, Verb, WriteResult};
-use ferrolb_api::{Change, ServiceL2Status, labels};
+use ferrolb_api::{Change, ServiceBGPStatus, ServiceL2Status, labels};
 use ferrolb_config::state::OwnPod;
-use ferrolb_net_types::{InterfaceName, ServiceKey, Time};
+use ferrolb_net_types::{InterfaceName, PeerName, ServiceKey, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Map, Value, json};
 
-use crate::io::{Settings, WriteId};
+use crate::io::{Protocol, Settings, WriteId};
 
 /// How long a contradicting object of another node is left to its own speaker.
 const SETTLE: Duration = Duration::from_secs(2);
@@ -32,12 +34,25 @@ const PARALLEL: usize = 16;
 /// What the status of an announced Service should say beside who and what.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Desired {
-    /// The interfaces that answer; `None` for all.
-    pub(crate) interfaces: Option<BTreeSet<InterfaceName>>,
+    /// The interfaces that answer, none for all; or the peers that are told. In order.
+    list: Vec<String>,
+}
+
+impl Desired {
+    /// Of a Service on layer 2: the interfaces that answer; `None` for all.
+    pub(crate) fn interfaces(interfaces: Option<&BTreeSet<InterfaceName>>) -> Self {
+        Self { list: interfaces.into_iter().flatten().map(ToString::to_string).collect() }
+    }
+
+    /// Of a Service over BGP: the peers that are told; nothing is to be said without any.
+    pub(crate) fn peers(peers: &BTreeSet<&PeerName>) -> Option<Self> {
+        (!peers.is_empty()).then(|| Self { list: peers.iter().map(ToString::to_string).collect() })
+    }
 }
 
 #[derive(Debug)]
 pub(crate) struct Statuses {
+    protocol: Protocol,
     settings: Settings,
     /// The own node's name as a label value.
     label: String,
@@ -54,7 +69,40 @@ pub(crate) struct Statuses {
     elsewhere: BTreeSet<ServiceKey>,
 }
 
-/// A ServiceL2Status as it is stored.
+/// An object of either kind, as far as it matters here.
+#[derive(Debug)]
+pub(crate) struct Stored {
+    metadata: ObjectMeta,
+    said: Said,
+}
+
+impl From<ServiceL2Status> for Stored {
+    fn from(object: ServiceL2Status) -> Self {
+        let status = object.status.unwrap_or_default();
+        let said = Said {
+            node: status.node,
+            service_name: status.service_name,
+            service_namespace: status.service_namespace,
+            list: status.interfaces.into_iter().map(|interface| interface.name).collect(),
+        };
+        Self { metadata: object.metadata, said }
+    }
+}
+
+impl From<ServiceBGPStatus> for Stored {
+    fn from(object: ServiceBGPStatus) -> Self {
+        let status = object.status.unwrap_or_default();
+        let said = Said {
+            node: status.node,
+            service_name: status.service_name,
+            service_namespace: status.service_namespace,
+            list: status.peers,
+        };
+        Self { metadata: object.metadata, said }
+    }
+}
+
+/// An object as it is stored.
 #[derive(Clone, Debug, PartialEq)]
 struct Object {
     uid: String,
@@ -73,7 +121,8 @@ struct Said {
     node: String,
     service_name: String,
     service_namespace: String,
-    interfaces: Vec<String>,
+    /// Interfaces or peers.
+    list: Vec<String>,
 }
 
 /// What is going on about one Service.
@@ -107,8 +156,9 @@ enum Step {
 }
 
 impl Statuses {
-    pub(crate) fn new(settings: Settings) -> Self {
+    pub(crate) fn new(protocol: Protocol, settings: Settings) -> Self {
         Self {
+            protocol,
             label: labels::value(settings.node.as_str()).into_owned(),
             settings,
             objects: BTreeMap::new(),
@@ -128,19 +178,20 @@ impl Statuses {
         self.settings.clone_from(settings);
     }
 
-    pub(crate) fn watched(&mut self, change: Change<ServiceL2Status>) {
+    pub(crate) fn watched<K: Into<Stored>>(&mut self, change: Change<K>) {
         match change {
-            Change::Applied(object) => self.apply(&object),
+            Change::Applied(object) => self.apply((*object).into()),
             Change::Deleted { namespace, name } if namespace == self.settings.namespace => self.remove(&name),
             Change::Deleted { .. } => {}
             Change::Reset(objects) => {
-                let listed: BTreeSet<_> = objects.iter().filter_map(|o| o.metadata.name.as_deref()).collect();
+                let objects: Vec<Stored> = objects.into_iter().map(Into::into).collect();
+                let listed: BTreeSet<_> = objects.iter().filter_map(|o| o.metadata.name.clone()).collect();
                 let known: Vec<_> = self.service_of.keys().cloned().collect();
                 known
                     .iter()
                     .filter(|name| !listed.contains(name.as_str()))
                     .for_each(|name| self.remove(name));
-                objects.iter().for_each(|object| self.apply(object));
+                objects.into_iter().for_each(|object| self.apply(object));
             }
         }
     }
@@ -228,10 +279,10 @@ impl Statuses {
                 (work.failures, work.not_before) = (0, None);
                 match operation {
                     Operation::Create | Operation::Patch(_) => {
-                        match serde_json::from_value(object.clone()) {
-                            Ok(object) => self.apply(&object),
+                        match self.protocol.stored(object) {
+                            Some(object) => self.apply(object),
                             // The watch will bring it; asking again at once could make a second one.
-                            Err(_) => work.not_before = Some(now + RECREATE),
+                            None => work.not_before = Some(now + RECREATE),
                         }
                     }
                     Operation::Delete(name) => self.mark_deleted(&service, &name),
@@ -247,10 +298,10 @@ impl Statuses {
                 Operation::Create | Operation::Patch(_) | Operation::Delete(_) => {
                     work.fail(now);
                     tracing::warn!(
-                        controller = "Layer2StatusReconciler",
+                        controller = self.protocol.reconciler(),
                         service = %service,
                         error = %error,
-                        "the ServiceL2Status could not be written, retrying"
+                        "the {} could not be written, retrying", self.protocol.resource().kind()
                     );
                 }
             },
@@ -271,8 +322,8 @@ impl Statuses {
         self.waiting.first().map(|(time, _)| *time)
     }
 
-    fn apply(&mut self, object: &ServiceL2Status) {
-        let metadata = &object.metadata;
+    fn apply(&mut self, object: Stored) {
+        let Stored { metadata, said } = &object;
         let Some(name) = &metadata.name else { return };
         if metadata.namespace.as_deref() != Some(self.settings.namespace.as_str()) {
             return;
@@ -283,19 +334,16 @@ impl Statuses {
         else {
             return self.remove(name); // Nobody's.
         };
+        if self.protocol == Protocol::Bgp && *node != self.label {
+            return self.remove(name); // That node's own affair.
+        }
         let service = ServiceKey::new(service_namespace, service_name);
-        let status = object.status.clone().unwrap_or_default();
         let mut new = Object {
             uid: metadata.uid.clone().unwrap_or_default(),
             version: metadata.resource_version.as_deref().and_then(|v| v.parse().ok()),
             node: node.clone(),
             owners: metadata.owner_references.iter().flatten().map(|owner| owner.uid.clone()).collect(),
-            said: Said {
-                node: status.node,
-                service_name: status.service_name,
-                service_namespace: status.service_namespace,
-                interfaces: status.interfaces.into_iter().map(|interface| interface.name).collect(),
-            },
+            said: said.clone(),
             deleted: false,
         };
         if self.service_of.get(name).is_some_and(|known| *known != service) {
@@ -376,7 +424,7 @@ impl Statuses {
             return Step::Write(Operation::Patch((*kept_name).clone()), request);
         }
         if kept.said != desired {
-            let body = json!({ "status": kept.said.difference(&desired) });
+            let body = json!({ "status": kept.said.difference(&desired, self.protocol) });
             return Step::Write(Operation::Patch((*kept_name).clone()), self.patch(kept_name, body));
         }
         if let Some((name, object)) = own.iter().find(|(name, _)| name != kept_name) {
@@ -397,11 +445,11 @@ impl Statuses {
 
     fn create(&self, service: &ServiceKey) -> Step {
         let body = json!({
-            "apiVersion": Resource::ServiceL2Statuses.api_version(),
-            "kind": Resource::ServiceL2Statuses.kind(),
+            "apiVersion": self.protocol.resource().api_version(),
+            "kind": self.protocol.resource().kind(),
             "metadata": {
                 "namespace": self.settings.namespace,
-                "generateName": "l2-",
+                "generateName": self.protocol.name_prefix(),
                 "labels": {
                     labels::NODE: self.label,
                     labels::SERVICE_NAME: &*service.name,
@@ -412,17 +460,17 @@ impl Statuses {
             "spec": {},
         });
         let namespace = &self.settings.namespace;
-        Step::Write(Operation::Create, ApiRequest::create(Resource::ServiceL2Statuses, namespace, body))
+        Step::Write(Operation::Create, ApiRequest::create(self.protocol.resource(), namespace, body))
     }
 
     fn patch(&self, name: &str, body: Value) -> ApiRequest {
         let verb = Verb::MergePatch { manager: None };
-        ApiRequest::status(verb, Resource::ServiceL2Statuses, &self.settings.namespace, name, body)
+        ApiRequest::status(verb, self.protocol.resource(), &self.settings.namespace, name, body)
     }
 
     fn delete(&self, name: &str, object: &Object) -> Step {
         let namespace = &self.settings.namespace;
-        let request = ApiRequest::delete(Resource::ServiceL2Statuses, namespace, name, Some(&object.uid));
+        let request = ApiRequest::delete(self.protocol.resource(), namespace, name, Some(&object.uid));
         Step::Write(Operation::Delete(name.to_owned()), request)
     }
 
@@ -430,6 +478,38 @@ impl Statuses {
         let reference =
             |pod: &OwnPod| json!({ "apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid });
         self.settings.pod.iter().map(reference).collect()
+    }
+}
+
+impl Protocol {
+    const fn resource(self) -> Resource {
+        match self {
+            Self::Layer2 => Resource::ServiceL2Statuses,
+            Self::Bgp => Resource::ServiceBGPStatuses,
+        }
+    }
+
+    const fn name_prefix(self) -> &'static str {
+        match self {
+            Self::Layer2 => "l2-",
+            Self::Bgp => "bgp-",
+        }
+    }
+
+    /// MetalLB's name for what does this, as its logs have it.
+    const fn reconciler(self) -> &'static str {
+        match self {
+            Self::Layer2 => "Layer2StatusReconciler",
+            Self::Bgp => "ServiceBGPStatus",
+        }
+    }
+
+    fn stored(self, object: &Value) -> Option<Stored> {
+        let object = object.clone();
+        match self {
+            Self::Layer2 => serde_json::from_value::<ServiceL2Status>(object).ok().map(Into::into),
+            Self::Bgp => serde_json::from_value::<ServiceBGPStatus>(object).ok().map(Into::into),
+        }
     }
 }
 
@@ -450,7 +530,7 @@ impl Said {
     }
 
     /// The merge patch that turns this into `other`.
-    fn difference(&self, other: &Self) -> Value {
+    fn difference(&self, other: &Self, protocol: Protocol) -> Value {
         let mut patch = Map::new();
         for (key, is, wanted) in [
             ("node", &self.node, &other.node),
@@ -461,10 +541,15 @@ impl Said {
                 patch.insert(key.to_owned(), json!(wanted));
             }
         }
-        if self.interfaces != other.interfaces {
-            let list: Vec<_> = other.interfaces.iter().map(|name| json!({ "name": name })).collect();
+        if self.list != other.list {
+            let (field, list): (_, Vec<_>) = match protocol {
+                Protocol::Layer2 => {
+                    ("interfaces", other.list.iter().map(|name| json!({ "name": name })).collect())
+                }
+                Protocol::Bgp => ("peers", other.list.iter().map(|name| json!(name)).collect()),
+            };
             let value = if list.is_empty() { Value::Null } else { Value::Array(list) };
-            patch.insert("interfaces".to_owned(), value);
+            patch.insert(field.to_owned(), value);
         }
         Value::Object(patch)
     }
@@ -475,7 +560,7 @@ fn said(node: &str, service: &ServiceKey, desired: &Desired) -> Said {
         node: node.to_owned(),
         service_name: service.name.to_string(),
         service_namespace: service.namespace.to_string(),
-        interfaces: desired.interfaces.iter().flatten().map(ToString::to_string).collect(),
+        list: desired.list.clone(),
     }
 }
 

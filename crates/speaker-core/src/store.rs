@@ -24,6 +24,8 @@ pub(crate) struct Store {
     /// The slices of each Service, known or not: slices may come before their Service.
     slices_of: BTreeMap<ServiceKey, BTreeSet<SliceKey>>,
     changes: Changes,
+    /// The same, since BGP looked.
+    bgp_changes: Changes,
 }
 
 /// What is to be decided anew.
@@ -42,6 +44,12 @@ type SliceKey = (String, String);
 struct Slice {
     service: ServiceKey,
     endpoints: Endpoints,
+}
+
+impl Changes {
+    pub(crate) fn is_empty(&self) -> bool {
+        !self.all && self.services.is_empty()
+    }
 }
 
 impl Store {
@@ -76,7 +84,9 @@ impl Store {
         match change {
             Change::Applied(node) => self.apply_node(node),
             Change::Deleted { name, .. } => {
-                self.changes.all |= self.nodes.remove(name.as_str()).is_some();
+                if self.nodes.remove(name.as_str()).is_some() {
+                    self.touch_all();
+                }
                 self.not_ready.remove(name.as_str());
             }
             Change::Reset(nodes) => {
@@ -84,7 +94,9 @@ impl Store {
                 let known = self.nodes.len();
                 self.nodes.retain(|name, _| listed.contains(name.as_str()));
                 self.not_ready.retain(|name| listed.contains(name.as_str()));
-                self.changes.all |= self.nodes.len() != known;
+                if self.nodes.len() != known {
+                    self.touch_all();
+                }
                 nodes.iter().for_each(|node| self.apply_node(node));
             }
         }
@@ -118,13 +130,18 @@ impl Store {
         std::mem::take(&mut self.changes)
     }
 
+    /// What changed since the last call, for BGP.
+    pub(crate) fn take_bgp_changes(&mut self) -> Changes {
+        std::mem::take(&mut self.bgp_changes)
+    }
+
     /// Everything is to be decided anew.
     pub(crate) const fn decide_all(&mut self) {
         self.changes.all = true;
     }
 
     pub(crate) fn has_changes(&self) -> bool {
-        self.changes.all || !self.changes.services.is_empty()
+        !self.changes.is_empty()
     }
 
     /// The Service as an event refers to it.
@@ -140,6 +157,16 @@ impl Store {
         }
     }
 
+    fn touch(&mut self, service: ServiceKey) {
+        self.bgp_changes.services.insert(service.clone());
+        self.changes.services.insert(service);
+    }
+
+    const fn touch_all(&mut self) {
+        self.bgp_changes.all = true;
+        self.changes.all = true;
+    }
+
     fn apply_service(&mut self, object: &v1::Service) {
         let Some(key) = key_of(&object.metadata) else { return };
         let service = Service { endpoints: self.endpoints(&key), ..reduce_service(object) };
@@ -150,14 +177,14 @@ impl Store {
         self.versions.insert(key.clone(), version);
         if self.services.get(&key) != Some(&service) {
             self.services.insert(key.clone(), service);
-            self.changes.services.insert(key);
+            self.touch(key);
         }
     }
 
     fn remove_service(&mut self, key: &ServiceKey) {
         self.versions.remove(key);
         if self.services.remove(key).is_some() {
-            self.changes.services.insert(key.clone());
+            self.touch(key.clone());
         }
     }
 
@@ -190,15 +217,14 @@ impl Store {
         let endpoints = self.endpoints(key);
         if let Some(service) = self.services.get_mut(key).filter(|s| s.endpoints != endpoints) {
             service.endpoints = endpoints;
-            self.changes.services.insert(key.clone());
+            self.touch(key.clone());
         }
     }
 
     fn endpoints(&self, service: &ServiceKey) -> Endpoints {
         let keys = self.slices_of.get(service).into_iter().flatten();
         keys.filter_map(|key| self.slices.get(key)).fold(Endpoints::default(), |mut all, slice| {
-            all.any |= slice.endpoints.any;
-            all.nodes.extend(slice.endpoints.nodes.iter().cloned());
+            all.add(&slice.endpoints);
             all
         })
     }
@@ -208,7 +234,7 @@ impl Store {
         let node = reduce_node(object);
         if self.nodes.get(name) != Some(&node) {
             self.nodes.insert(name.into(), node);
-            self.changes.all = true;
+            self.touch_all();
         }
         if !is_not_ready(object) {
             self.not_ready.remove(name);

@@ -110,6 +110,7 @@ impl Log {
             Input::BFDProfiles(Change::Reset(Vec::new())),
             Input::Communities(Change::Reset(Vec::new())),
             Input::L2Statuses(Change::Reset(Vec::new())),
+            Input::BGPStatuses(Change::Reset(Vec::new())),
             Input::ConfigurationStates(none()),
         ] {
             log.core.handle(CLOCK, input);

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::pin::pin;
 use std::time::Duration;
 
+use ferrolb_bgp::Goodbye;
 use ferrolb_config::Undecodable;
 use ferrolb_config::state::OwnPod;
 use ferrolb_kube_support::daemon::{
@@ -12,6 +13,7 @@ use ferrolb_kube_support::daemon::{
 };
 use ferrolb_kube_support::events::Recorder;
 use ferrolb_kube_support::health::Readiness;
+use ferrolb_kube_support::level::Level;
 use ferrolb_kube_support::listen::Bind;
 use ferrolb_kube_support::metrics::Metrics;
 use ferrolb_kube_support::process::own_pod;
@@ -19,7 +21,8 @@ use ferrolb_kube_support::pulse::{self, Pulse};
 use ferrolb_kube_support::reach::Reach;
 use ferrolb_kube_support::watch::Watch;
 use ferrolb_kube_support::writes::Writer;
-use ferrolb_net_types::NodeName;
+use ferrolb_net_types::PeerName;
+use ferrolb_speaker_core::bgp::PeerPlan;
 use ferrolb_speaker_core::wire::Report;
 use ferrolb_speaker_core::{Core, Effect, Input, Settings, WriteId};
 use kube::Client;
@@ -31,13 +34,18 @@ use crate::gauges::Gauges;
 use crate::kept::Kept;
 use crate::options::Options;
 use crate::secret::Fallback;
-use crate::{member_list, speakers, trim, wire};
+use crate::secrets::Secrets;
+use crate::{bgp, member_list, speakers, trim, wire};
 
 /// Kinds that are watched; readiness waits for the first list of each.
-const KINDS: usize = 12;
+const KINDS: usize = 13;
 
 /// How long handing over and leaving may take before the process ends anyway.
 const LEAVE: Duration = Duration::from_millis(1500);
+
+/// How long BGP peers may take for the last word, beyond the time in which routes are told to be about to go. Their
+/// connections have a second for it.
+const FAREWELL: Duration = Duration::from_millis(1500);
 
 /// Runs the speaker until `stop` is cancelled, and then until it has handed over and left.
 ///
@@ -49,6 +57,7 @@ pub async fn run(options: Options, client: Client, stop: CancellationToken) -> a
     let excluded = Excluded::read(Path::new(excluded::FILE))?;
     let metrics = Metrics::new()?;
     let gauges = Gauges::register(&metrics, options.node.clone())?;
+    let bgp_gauges = bgp::Gauges::register(&metrics)?;
     let readiness = Readiness::not_yet();
     let mut tasks = Tasks::new();
     start_servers(
@@ -66,6 +75,13 @@ pub async fn run(options: Options, client: Client, stop: CancellationToken) -> a
         return Ok(());
     }
     let (wire, reports) = wire::start(options.node.clone(), excluded, list)?;
+    if options.bgp_type == "frr" {
+        tracing::info!(
+            op = "startup",
+            "METALLB_BGP_TYPE=frr: this speaker talks to routers itself, with the defaults of that type; the containers \
+             for FRR beside it idle, and can be left out"
+        );
+    }
     tracing::info!(op = "Run", "Starting Manager");
 
     let reach = Reach::default();
@@ -73,27 +89,38 @@ pub async fn run(options: Options, client: Client, stop: CancellationToken) -> a
     // Whether everything is listed the core knows itself.
     let (feed, inbox) = inbox(KINDS, Readiness::not_yet(), undecodable);
     let results = feed.own();
+    let clocks = Clocks::start();
+    let namespace = options.common.namespace.clone();
     let mut shell = Shell {
         writer: Writer::start(client.clone(), reach.clone(), move |id, result| {
             // Nobody listens only while the process ends.
             let _ = results.send(Input::Written { id, result });
         }),
         recorder: Recorder::start(client.clone(), "metallb-speaker"),
+        secrets: Secrets::new(namespace.clone(), client.clone(), reach.clone(), feed.own()),
         client,
         reach,
-        namespace: options.common.namespace.clone(),
+        namespace,
         labels: options.members.as_ref().map_or_else(String::new, |members| members.labels.clone()),
         own: feed.own(),
         kept: kept.as_ref().map(|kept| kept.clone().keep_as_task(&mut tasks)),
         wire,
         reports,
+        bgp: bgp::Handle::new(options.node.clone(), clocks),
         readiness: readiness.clone(),
         metrics,
         gauges,
+        bgp_gauges,
     };
     stay_small(readiness);
-    let ended = control(&options, kept, &mut shell, feed, inbox, &mut tasks, &stop).await;
-    shell.leave().await;
+    let ended = control(&options, clocks, kept, &mut shell, feed, inbox, &mut tasks, &stop).await;
+    let why = match &ended {
+        Ok(()) => format!("node {}: the speaker is stopped", options.node),
+        Err(error) => format!("node {}: the speaker cannot go on: {error}", options.node),
+    };
+    // Whoever cannot go on does not know for how long others may rely on it.
+    let graceful = if ended.is_ok() { options.graceful_shutdown } else { Duration::ZERO };
+    shell.leave(&why, graceful).await;
     if ended.is_ok() {
         tracing::info!(op = "shutdown", "done");
     }
@@ -101,8 +128,10 @@ pub async fn run(options: Options, client: Client, stop: CancellationToken) -> a
 }
 
 /// Lets the core decide, until the process is to end or cannot go on.
+#[expect(clippy::too_many_arguments, reason = "each is one thing, and there is one caller")]
 async fn control(
     options: &Options,
+    clocks: Clocks,
     kept: Option<Kept>,
     shell: &mut Shell,
     feed: Feed<Input>,
@@ -110,7 +139,6 @@ async fn control(
     tasks: &mut Tasks,
     stop: &CancellationToken,
 ) -> anyhow::Result<()> {
-    let clocks = Clocks::start();
     let common = &options.common;
     let mut core = Core::new(Settings {
         node: options.node.clone(),
@@ -148,7 +176,7 @@ async fn control(
             pod = &mut own_pod, if !introduced => {
                 introduced = true;
                 core.handle(clocks.read(), Input::OwnPod(OwnPod { name: pod.name, uid: pod.uid }));
-                start_watches(&feed, &common.namespace, &options.node, &client, &reach, tasks);
+                start_watches(&feed, options, &client, &reach, tasks);
             }
             batch = inbox.batch() => {
                 for input in batch {
@@ -159,6 +187,12 @@ async fn control(
                 Some(report) => core.handle(clocks.read(), Input::Wire(report)),
                 None => anyhow::bail!("the wire thread ended"),
             },
+            news = shell.bgp.news() => for (peer, report) in news? {
+                if let Some(report) = &report {
+                    shell.bgp_gauges.report(&peer, report);
+                }
+                core.handle(clocks.read(), Input::Peer { peer, report });
+            },
             () = clocks.until(core.next_deadline()) => core.handle_timeout(clocks.read()),
             ended = tasks.join_next() => return Err(task_ended(ended)),
             () = stop.cancelled() => return Ok(()),
@@ -167,14 +201,8 @@ async fn control(
     }
 }
 
-fn start_watches(
-    feed: &Feed<Input>,
-    namespace: &str,
-    node: &NodeName,
-    client: &Client,
-    reach: &Reach,
-    tasks: &mut Tasks,
-) {
+fn start_watches(feed: &Feed<Input>, options: &Options, client: &Client, reach: &Reach, tasks: &mut Tasks) {
+    let (namespace, node) = (options.common.namespace.as_str(), &options.node);
     feed.watch(Watch::cluster().trim(trim::service), Input::Services, client, reach, tasks);
     feed.watch(Watch::cluster().trim(trim::endpoint_slice), Input::EndpointSlices, client, reach, tasks);
     feed.watch(Watch::cluster().trim(trim::node), Input::Nodes, client, reach, tasks);
@@ -186,6 +214,11 @@ fn start_watches(
     feed.watch(Watch::namespaced(namespace), Input::BFDProfiles, client, reach, tasks);
     feed.watch(Watch::namespaced(namespace), Input::Communities, client, reach, tasks);
     feed.watch(Watch::namespaced(namespace), Input::L2Statuses, client, reach, tasks);
+    feed.watch(Watch::namespaced(namespace), Input::BGPStatuses, client, reach, tasks);
+    if options.level == Level::B {
+        // Under MetalLB's manifests there is no such kind. Before it is listed, none is written.
+        feed.watch(Watch::namespaced(namespace), Input::BGPSessions, client, reach, tasks);
+    }
     let states = Watch::namespaced(namespace).fields(format!("metadata.name=speaker-{node}"));
     feed.watch(states, Input::ConfigurationStates, client, reach, tasks);
 }
@@ -215,11 +248,14 @@ struct Shell {
     own: mpsc::UnboundedSender<Input>,
     writer: Writer<WriteId>,
     recorder: Recorder,
+    secrets: Secrets,
     wire: wire::Handle,
     reports: mpsc::Receiver<Report>,
+    bgp: bgp::Handle,
     readiness: Readiness,
     metrics: Metrics,
     gauges: Gauges,
+    bgp_gauges: bgp::Gauges,
 }
 
 impl Shell {
@@ -244,7 +280,12 @@ impl Shell {
                 }
             }
             Effect::Ready(ready) => self.readiness.set(ready),
-            Effect::Announced { service, ip, on } => self.gauges.announced(&service, ip, on),
+            Effect::Announced { service, protocol, ip, on } => {
+                self.gauges.announced(&service, protocol, ip, on);
+            }
+            Effect::Secrets(names) => self.secrets.watch(&names),
+            Effect::Session { peer, plan } => self.set_session(peer, plan),
+            Effect::Routes { peer, changes } => self.bgp.routes(&peer, changes),
             Effect::L2Counters { ip, counters } => self.gauges.counters(ip, counters),
             Effect::Configuration { loaded, stale } => {
                 self.metrics.config_loaded.set(loaded.into());
@@ -269,12 +310,30 @@ impl Shell {
         });
     }
 
-    /// Hands over what this node leads, and leaves the member list.
-    async fn leave(&mut self) {
+    fn set_session(&mut self, peer: PeerName, plan: Option<Box<PeerPlan>>) {
+        match &plan {
+            Some(plan) => self.bgp_gauges.session(&peer, plan.remote),
+            None => self.bgp_gauges.no_session(&peer),
+        }
+        self.bgp.session(peer, plan);
+    }
+
+    /// Hands over what this node leads, leaves the member list, and says goodbye to its routers: why, and for how long
+    /// its routes are told to be about to go before they do.
+    async fn leave(&mut self, why: &str, graceful: Duration) {
         self.wire.leave();
-        let left = async { while self.reports.recv().await.is_some() {} };
-        if tokio::time::timeout(LEAVE, left).await.is_err() {
+        self.bgp.leave(&Goodbye::shutdown(why, graceful));
+        let reports = &mut self.reports;
+        let handed_over = async { while reports.recv().await.is_some() {} };
+        let (handed_over, said) = tokio::join!(
+            tokio::time::timeout(LEAVE, handed_over),
+            tokio::time::timeout(graceful + FAREWELL, self.bgp.left()),
+        );
+        if handed_over.is_err() {
             tracing::warn!(op = "shutdown", "the addresses could not be handed over in time");
+        }
+        if said.is_err() {
+            tracing::warn!(op = "shutdown", "not every BGP peer was told goodbye in time");
         }
     }
 }

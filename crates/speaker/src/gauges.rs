@@ -6,6 +6,7 @@ use std::net::IpAddr;
 
 use ferrolb_kube_support::metrics::Metrics;
 use ferrolb_net_types::{NodeName, ServiceKey};
+use ferrolb_speaker_core::Protocol;
 use ferrolb_speaker_core::wire::Counters;
 use prometheus::{IntCounterVec, IntGaugeVec, Opts};
 
@@ -54,9 +55,9 @@ impl Gauges {
         })
     }
 
-    pub(crate) fn announced(&self, service: &ServiceKey, ip: IpAddr, on: bool) {
+    pub(crate) fn announced(&self, service: &ServiceKey, protocol: Protocol, ip: IpAddr, on: bool) {
         let (service, ip) = (service.to_string(), ip.to_string());
-        let labels = [service.as_str(), "layer2", self.node.as_str(), ip.as_str()];
+        let labels = [service.as_str(), protocol.as_str(), self.node.as_str(), ip.as_str()];
         if on {
             self.announced.with_label_values(&labels).set(1);
         } else {
@@ -98,7 +99,7 @@ mod tests {
         let ip: IpAddr = "192.168.10.200".parse().unwrap();
         let service = ServiceKey::new("default", "four");
 
-        gauges.announced(&service, ip, true);
+        gauges.announced(&service, Protocol::Layer2, ip, true);
         gauges.counters(ip, Some(Counters { requests: 2, responses: 2, gratuitous: 10 }));
         gauges.counters(ip, Some(Counters { requests: 3, responses: 3, gratuitous: 40 }));
         assert!(has(
@@ -108,7 +109,7 @@ mod tests {
         assert!(has("metallb_layer2_responses_sent{ip=\"192.168.10.200\"} 3"));
         assert!(has("metallb_layer2_gratuitous_sent{ip=\"192.168.10.200\"} 40"));
 
-        gauges.announced(&service, ip, false);
+        gauges.announced(&service, Protocol::Layer2, ip, false);
         gauges.counters(ip, None);
         assert!(!text().contains("192.168.10.200"));
     }

@@ -5,12 +5,14 @@
 //!  control: one thread, a runtime                     wire: one thread, epoll
 //!  watches ──Input──► speaker-core ──plan, members──► who answers now ◄──► packet sockets
 //!                         │  ▲                             │
-//!     writer, recorder ◄──┘  └──────────── reports ────────┘
+//!     writer, recorder ◄──┤  └──────────── reports ────────┘
+//!                         └──plans, routes──► bgp: one thread, a runtime, a task per peer ◄──► routers
 //! ```
 //!
-//! Decisions are the core's; this crate reads settings, moves values between the core, the API server and the
-//! wire, and keeps the metrics. The wire never waits for the control side.
+//! Decisions are the core's; this crate reads settings, moves values between the core, the API server, the wire and the
+//! sessions, and keeps the metrics. Neither the wire nor a session waits for the control side, or for the other.
 
+pub mod bgp;
 mod daemon;
 mod excluded;
 mod gauges;
@@ -18,6 +20,8 @@ mod kept;
 mod member_list;
 mod options;
 mod secret;
+mod secrets;
+pub mod sidecar;
 mod speakers;
 mod trim;
 pub mod wire;

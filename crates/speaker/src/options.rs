@@ -2,6 +2,7 @@
 //! The speaker's flags and environment variables, as MetalLB has them.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use ferrolb_kube_support::common::{self, Common, SettingError};
 use ferrolb_kube_support::flags::{Flag, Values};
@@ -44,6 +45,9 @@ pub struct Options {
     pub ignore_exclude_lb: bool,
     /// `METALLB_BGP_TYPE`; empty when it is not set.
     pub bgp_type: String,
+    /// For how long BGP peers are told that routes are about to go (RFC 8326) before the speaker, which was asked to end,
+    /// withdraws them. It is part of the Pod's grace period.
+    pub graceful_shutdown: Duration,
     /// The member list, if there is to be one.
     pub members: Option<MemberList>,
     /// The directory of the member list's Secret.
@@ -75,9 +79,10 @@ impl Options {
             variable("FERROLB_ML_KEY_RULE").as_deref(),
         )?;
         let level = variable(level::VARIABLE).unwrap_or_default().parse()?;
+        let graceful_shutdown = graceful_shutdown(level, &variable(GRACEFUL_SHUTDOWN).unwrap_or_default())?;
         let state =
             std::env::var_os("FERROLB_STATE_DIR").filter(|value| !value.is_empty()).map(PathBuf::from);
-        Ok(Self { level, state, ..options })
+        Ok(Self { level, graceful_shutdown, state, ..options })
     }
 
     fn read(values: &Values, bgp_type: Option<&str>, key_rule: Option<&str>) -> Result<Self, SettingError> {
@@ -93,18 +98,11 @@ impl Options {
             }
         }
         match bgp_type.unwrap_or_default() {
-            "" | "native" | "frr-k8s" => {}
-            "frr" => {
-                return other(
-                    "environment variable METALLB_BGP_TYPE=frr is not supported yet: this speaker drives no FRR \
-                     sidecar. Unset it for layer 2, and remove the sidecar containers"
-                        .to_owned(),
-                );
-            }
+            "" | "native" | "frr" | "frr-k8s" => {}
             unknown => {
                 return other(format!(
                     "unsupported BGP implementation type: {unknown} (environment variable METALLB_BGP_TYPE); use \
-                     native or frr-k8s"
+                     native, frr or frr-k8s"
                 ));
             }
         }
@@ -116,6 +114,7 @@ impl Options {
             node: NodeName::from(node),
             ignore_exclude_lb: values.is_on("ignore-exclude-lb"),
             bgp_type: bgp_type.unwrap_or_default().to_owned(),
+            graceful_shutdown: Duration::ZERO,
             members: MemberList::read(values, key_rule)?,
             secret_directory: member_list::secret_directory(values),
             level: Level::default(),
@@ -123,6 +122,31 @@ impl Options {
         })
     }
 }
+
+/// The environment variable for how long routes are told to be about to go.
+const GRACEFUL_SHUTDOWN: &str = "FERROLB_BGP_GRACEFUL_SHUTDOWN";
+
+/// A moment where our manifests give the time, as they do since they are level B; none under MetalLB's, whose grace period
+/// of two seconds, or none, is too short.
+fn graceful_shutdown(level: Level, text: &str) -> Result<Duration, SettingError> {
+    if text.is_empty() {
+        return Ok(match level {
+            Level::A => Duration::ZERO,
+            Level::B => Duration::from_secs(1),
+        });
+    }
+    let parsed = text.parse::<ferrolb_api::Duration>().ok();
+    let nanos = parsed.and_then(|duration| u64::try_from(duration.as_nanos()).ok());
+    nanos.map(Duration::from_nanos).filter(|duration| *duration <= LONGEST_SHUTDOWN).ok_or_else(|| {
+        SettingError::Other(format!(
+            "invalid time: {text} (environment variable {GRACEFUL_SHUTDOWN}); use one like 500ms or 2s, up to \
+             {}s and well below the Pod's terminationGracePeriodSeconds",
+            LONGEST_SHUTDOWN.as_secs()
+        ))
+    })
+}
+
+const LONGEST_SHUTDOWN: Duration = Duration::from_secs(600);
 
 #[cfg(test)]
 mod tests {
@@ -192,17 +216,25 @@ mod tests {
     }
 
     #[test]
-    fn bgp_types_start_unless_they_need_a_sidecar_or_do_not_exist() {
-        for bgp_type in ["", "native", "frr-k8s"] {
+    fn every_bgp_type_of_metallb_starts_and_no_other() {
+        for bgp_type in ["", "native", "frr", "frr-k8s"] {
             assert!(read(&[], &[("METALLB_BGP_TYPE", bgp_type)]).is_ok(), "{bgp_type:?}");
         }
-        let error = read(&[], &[("METALLB_BGP_TYPE", "frr")]).unwrap_err();
-        assert!(
-            error.starts_with("environment variable METALLB_BGP_TYPE=frr is not supported yet"),
-            "{error}"
-        );
         let error = read(&[], &[("METALLB_BGP_TYPE", "bird")]).unwrap_err();
         assert!(error.starts_with("unsupported BGP implementation type: bird"), "{error}");
+    }
+
+    #[test]
+    fn routes_are_told_to_be_about_to_go_where_there_is_time_for_it() {
+        let read = |level, text| graceful_shutdown(level, text).map_err(|error| error.to_string());
+        assert_eq!(read(Level::A, ""), Ok(Duration::ZERO));
+        assert_eq!(read(Level::B, ""), Ok(Duration::from_secs(1)));
+        assert_eq!(read(Level::B, "0s"), Ok(Duration::ZERO));
+        assert_eq!(read(Level::A, "1m30s"), Ok(Duration::from_secs(90)));
+        for bad in ["soon", "-1s", "11m", "5"] {
+            let error = read(Level::B, bad).unwrap_err();
+            assert!(error.contains(bad) && error.contains(GRACEFUL_SHUTDOWN), "{error}");
+        }
     }
 
     #[test]

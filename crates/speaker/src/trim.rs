@@ -2,7 +2,7 @@
 //! What the speaker keeps of the objects it watches: on a large cluster, most of a Node or an EndpointSlice
 //! is of no use to it and would be most of its memory.
 
-use k8s_openapi::api::core::v1::{Namespace, Node, Service};
+use k8s_openapi::api::core::v1::{Namespace, Node, Secret, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
 /// The condition that keeps a node from announcing, and the one without which nobody waits for its speaker.
@@ -32,6 +32,16 @@ pub(crate) fn namespace(namespace: &mut Namespace) {
     namespace.metadata.annotations = None;
     namespace.spec = None;
     namespace.status = None;
+}
+
+/// Keeps the type and the password: whatever else it holds, annotations too, is nobody's business here.
+pub(crate) fn secret(secret: &mut Secret) {
+    secret.metadata.annotations = None;
+    secret.metadata.labels = None;
+    secret.string_data = None;
+    if let Some(data) = &mut secret.data {
+        data.retain(|key, _| key == "password");
+    }
 }
 
 /// Drops what only kube-proxy and the cloud read.

@@ -185,7 +185,7 @@ pub(crate) fn named(interfaces: &[&str]) -> Interfaces {
     Interfaces::Named(interfaces.iter().map(|i| (*i).into()).collect())
 }
 
-fn app(value: &str) -> Selector {
+pub(crate) fn app(value: &str) -> Selector {
     let match_labels = Some([("app".to_owned(), value.to_owned())].into());
     Selector::parse(&LabelSelector { match_labels, ..LabelSelector::default() }).unwrap()
 }

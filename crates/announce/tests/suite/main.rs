@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)] // the helpers of tests
 
+mod bgp;
 mod cases;
 mod cluster;
 mod decisions;

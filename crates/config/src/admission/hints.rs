@@ -13,6 +13,8 @@ use kube::ResourceExt;
 
 use super::incoming::Incoming;
 use super::{List, Review, Setup, Stored, Target, one_line};
+use crate::bgp::{PEER_ANNOTATIONS, not_served};
+use crate::evaluate::not_served_text;
 use crate::selector::written;
 use crate::{BgpType, Diagnostic, LastGood, Resources, Selector, evaluate};
 
@@ -55,9 +57,14 @@ impl Hints<'_> {
             if !key.starts_with(OWN_PREFIX) {
                 continue;
             }
-            if key != ALLOCATE_ONLY || !matches!(object, Incoming::Pool(_)) {
+            let known = match object {
+                Incoming::Pool(_) => key == ALLOCATE_ONLY,
+                Incoming::Peer(_) => PEER_ANNOTATIONS.contains(&key.as_str()),
+                _ => false,
+            };
+            if !known {
                 self.warn(format!("metadata.annotations: {key} is not known here"));
-            } else if value != "true" && value != "false" {
+            } else if key == ALLOCATE_ONLY && value != "true" && value != "false" {
                 self.warn(format!("metadata.annotations[{key}]: expected true or false, found {value:?}"));
             }
         }
@@ -114,9 +121,6 @@ impl Hints<'_> {
                 self.warn(format!("spec.communities[{i}]: no Community defines {community:?}"));
             }
         }
-        if self.native && spec.aggregation_length_v6 != 128 {
-            self.warn("spec.aggregationLengthV6: has no effect in native BGP mode".to_owned());
-        }
     }
 
     fn peer(&mut self, spec: &BGPPeerSpec, namespace: &str) {
@@ -129,6 +133,9 @@ impl Hints<'_> {
         }
         if self.native && spec.ebgp_multi_hop == Some(true) {
             self.warn("spec.ebgpMultiHop: has no effect in native BGP mode".to_owned());
+        }
+        if let Some(field) = not_served(spec).filter(|_| !self.native) {
+            self.warn(not_served_text(field));
         }
     }
 

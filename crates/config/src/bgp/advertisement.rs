@@ -2,14 +2,15 @@
 //! BGPAdvertisements: lengths, communities, and what they bring together on a pool.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use ferrolb_api::{BGPAdvertisement, BGPAdvertisementSpec, IPAddressPool};
-use ferrolb_net_types::{IpFamily, NodeName};
+use ferrolb_net_types::{IpFamily, NodeName, PeerName};
 use kube::ResourceExt;
 
-use super::{Objects, peer};
+use super::{BgpAdvertisement, Judged, Objects, peer};
 use crate::diagnostic::Findings;
-use crate::{BgpCommunity, ParseCommunityError, Resources, Selector, duplicates, l2, pool};
+use crate::{BgpCommunity, Labels, ParseCommunityError, Resources, Selector, duplicates, l2, pool};
 
 /// The kind's name in diagnostics.
 pub(crate) const KIND: &str = "BGPAdvertisement";
@@ -21,36 +22,96 @@ pub(super) fn reaches(spec: &BGPAdvertisementSpec, selectors: &[Selector], pool:
         || selectors.iter().any(|s| s.matches(pool.labels()))
 }
 
-pub(super) fn judge(objects: &Objects<'_>, resources: &Resources, findings: &mut Findings) {
+/// What a BGPAdvertisement says, before it meets pools and nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ParsedBgp {
+    pools: BTreeSet<String>,
+    pool_selectors: Vec<Selector>,
+    node_selectors: Vec<Selector>,
+    service_selectors: Vec<Selector>,
+    aggregation_v4: u8,
+    aggregation_v6: u8,
+    local_pref: Option<u32>,
+    communities: BTreeSet<BgpCommunity>,
+    peers: Option<BTreeSet<PeerName>>,
+}
+
+impl ParsedBgp {
+    /// Whether a pool of this name with these labels is announced. Without names and selectors, every one is.
+    pub(crate) fn attaches_to(&self, pool: &str, labels: &Labels) -> bool {
+        (self.pools.is_empty() && self.pool_selectors.is_empty())
+            || self.pools.contains(pool)
+            || self.pool_selectors.iter().any(|s| s.matches(labels))
+    }
+
+    /// The advertisement with the nodes that exist now.
+    pub(crate) fn resolve(&self, name: &str, nodes: &BTreeMap<NodeName, Labels>) -> BgpAdvertisement {
+        let selected = |labels: &Labels| {
+            self.node_selectors.is_empty() || self.node_selectors.iter().any(|s| s.matches(labels))
+        };
+        BgpAdvertisement {
+            name: Arc::from(name),
+            nodes: nodes
+                .iter()
+                .filter(|(_, labels)| selected(labels))
+                .map(|(node, _)| node.clone())
+                .collect(),
+            aggregation_v4: self.aggregation_v4,
+            aggregation_v6: self.aggregation_v6,
+            local_pref: self.local_pref,
+            communities: self.communities.clone(),
+            peers: self.peers.clone(),
+            service_selectors: self.service_selectors.clone(),
+        }
+    }
+}
+
+pub(super) fn judge<'a>(
+    objects: &Objects<'a>,
+    resources: &Resources,
+    findings: &mut Findings,
+) -> Vec<Judged<'a, BGPAdvertisement, ParsedBgp>> {
     let aliases: BTreeMap<&str, BgpCommunity> = objects
         .communities
         .iter()
         .flat_map(|object| &object.spec.communities)
         .filter_map(|alias| Some((alias.name.as_str(), alias.value.parse().ok()?)))
         .collect();
+    let mut judged = Vec::new();
     let mut parsed: Vec<Parsed<'_>> = Vec::new();
-    for object in &objects.advertisements {
+    for &object in &objects.advertisements {
         let name = object.name_any();
         let advertisement = match parse(&name, object, resources) {
             Ok(advertisement) => advertisement,
             Err(text) => {
                 findings.refuse(KIND, &name, text);
+                judged.push(Judged { object, parsed: None });
                 continue;
             }
         };
-        match check_communities(advertisement.spec, &aliases) {
+        let good = match check_communities(advertisement.spec, &aliases) {
             // The name may be defined later.
-            Err((text, ParseCommunityError::Format(_))) => findings.refuse_for_now(KIND, &name, text),
-            Err((text, ParseCommunityError::Value(_))) => findings.refuse(KIND, &name, text),
-            Ok(()) => {
-                if let Some(text) = conflict(&advertisement, &parsed, objects) {
-                    findings.refuse(KIND, &name, text);
-                }
+            Err((text, ParseCommunityError::Format(_))) => {
+                findings.refuse_for_now(KIND, &name, text);
+                None
             }
-        }
+            Err((text, ParseCommunityError::Value(_))) => {
+                findings.refuse(KIND, &name, text);
+                None
+            }
+            Ok(communities) => match conflict(&advertisement, &parsed, objects) {
+                Some(text) => {
+                    findings.refuse(KIND, &name, text);
+                    None
+                }
+                None => Some(Arc::new(advertisement.said(communities))),
+            },
+        };
+        judged.push(Judged { object, parsed: good });
         parsed.push(advertisement);
     }
     judge_echo(&parsed, objects, findings);
+    judged
 }
 
 /// What of an advertisement matters when it meets pools and others.
@@ -58,7 +119,34 @@ struct Parsed<'a> {
     name: String,
     spec: &'a BGPAdvertisementSpec,
     pool_selectors: Vec<Selector>,
+    node_selectors: Vec<Selector>,
+    service_selectors: Vec<Selector>,
     nodes: BTreeSet<&'a NodeName>,
+}
+
+impl Parsed<'_> {
+    /// What it says, given its communities.
+    fn said(&self, communities: BTreeSet<BgpCommunity>) -> ParsedBgp {
+        let spec = self.spec;
+        // A negative length is none; whatever lies in a pool is longer, and so refused.
+        let length = |length: i32| u8::try_from(length).unwrap_or(0);
+        ParsedBgp {
+            pools: spec.ip_address_pools.iter().cloned().collect(),
+            pool_selectors: self.pool_selectors.clone(),
+            node_selectors: self.node_selectors.clone(),
+            service_selectors: self.service_selectors.clone(),
+            aggregation_v4: length(spec.aggregation_length),
+            aggregation_v6: length(spec.aggregation_length_v6),
+            // 0 is MetalLB's word for nothing.
+            local_pref: spec
+                .local_pref
+                .and_then(|value| u32::try_from(value).ok())
+                .filter(|value| *value != 0),
+            communities,
+            peers: (!spec.peers.is_empty())
+                .then(|| spec.peers.iter().map(|peer| PeerName::from(peer.as_str())).collect()),
+        }
+    }
 }
 
 fn parse<'a>(
@@ -100,26 +188,27 @@ fn parse<'a>(
     let pool_selectors = l2::parse_selectors(&spec.ip_address_pool_selectors)?;
     let node_selectors = l2::parse_selectors(&spec.node_selectors)
         .map_err(|e| format!("{e}\nfailed to parse node selector for {name}"))?;
-    l2::parse_service_selectors(name, &spec.service_selectors)?;
+    let service_selectors = l2::parse_service_selectors(name, &spec.service_selectors)?;
     let nodes = resources
         .nodes
         .iter()
         .filter(|(_, labels)| node_selectors.is_empty() || node_selectors.iter().any(|s| s.matches(labels)))
         .map(|(node, _)| node)
         .collect();
-    Ok(Parsed { name: name.to_owned(), spec, pool_selectors, nodes })
+    Ok(Parsed { name: name.to_owned(), spec, pool_selectors, node_selectors, service_selectors, nodes })
 }
 
 fn check_communities(
     spec: &BGPAdvertisementSpec,
     aliases: &BTreeMap<&str, BgpCommunity>,
-) -> Result<(), (String, ParseCommunityError)> {
-    for community in spec.communities.iter().filter(|community| !aliases.contains_key(community.as_str())) {
-        if let Err(error) = community.parse::<BgpCommunity>() {
-            return Err((format!("{error}\ninvalid community {community:?} in BGP advertisement"), error));
-        }
-    }
-    Ok(())
+) -> Result<BTreeSet<BgpCommunity>, (String, ParseCommunityError)> {
+    let parse = |community: &String| match aliases.get(community.as_str()) {
+        Some(known) => Ok(*known),
+        None => community.parse().map_err(|error: ParseCommunityError| {
+            (format!("{error}\ninvalid community {community:?} in BGP advertisement"), error)
+        }),
+    };
+    spec.communities.iter().map(parse).collect()
 }
 
 fn reached<'a>(advertisement: &Parsed<'_>, objects: &Objects<'a>) -> Vec<&'a IPAddressPool> {

@@ -1,15 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The rules for BGP objects: what MetalLB accepts, and in which words it refuses.
+//! The rules for BGP objects: what MetalLB accepts, in which words it refuses, and what they come to.
 //!
-//! Each kind is judged in turn, in MetalLB's order; the values they come to are not used yet.
+//! Each kind is judged in turn, in MetalLB's order.
 
 mod advertisement;
+mod extras;
 mod frr;
+mod in_force;
+mod model;
 mod native;
 mod peer;
 mod profile;
 
-pub(crate) use advertisement::KIND as ADVERTISEMENT;
+pub(crate) use advertisement::{KIND as ADVERTISEMENT, ParsedBgp};
+pub(crate) use extras::KEYS as PEER_ANNOTATIONS;
+pub(crate) use in_force::{advertisements_in_force, peers_in_force};
+pub use model::{Bgp, BgpAdvertisement, BgpDefaults, BgpPeer, LinkBandwidth, PeerAs};
+pub(crate) use peer::{KIND as PEER, not_served};
+use std::sync::Arc;
+
 use ferrolb_api::{BFDProfile, BGPAdvertisement, BGPPeer, Community, IPAddressPool};
 
 use crate::diagnostic::Findings;
@@ -23,6 +32,12 @@ pub(crate) struct Objects<'a> {
     profiles: Vec<&'a BFDProfile>,
     communities: Vec<&'a Community>,
     pools: Vec<&'a IPAddressPool>,
+}
+
+/// An object, and what it says if it says something good.
+pub(crate) struct Judged<'a, K, T> {
+    pub(crate) object: &'a K,
+    pub(crate) parsed: Option<Arc<T>>,
 }
 
 impl<'a> Objects<'a> {
@@ -45,7 +60,11 @@ impl<'a> Objects<'a> {
 }
 
 /// Judges what comes before the communities: the rules of the BGP type, BFDProfiles, BGPPeers.
-pub(crate) fn judge_sessions(objects: &Objects<'_>, resources: &Resources, findings: &mut Findings) {
+pub(crate) fn judge_sessions<'a>(
+    objects: &Objects<'a>,
+    resources: &Resources,
+    findings: &mut Findings,
+) -> Vec<Judged<'a, BGPPeer, BgpPeer>> {
     match &resources.bgp_type {
         BgpType::Native => native::judge(objects, findings),
         BgpType::Frr | BgpType::FrrK8s => frr::judge(objects, resources, findings),
@@ -53,10 +72,14 @@ pub(crate) fn judge_sessions(objects: &Objects<'_>, resources: &Resources, findi
         BgpType::Other(_) => {}
     }
     profile::judge(&objects.profiles, findings);
-    peer::judge(objects, resources, findings);
+    peer::judge(objects, resources, findings)
 }
 
 /// Judges what comes after pools and layer 2: BGPAdvertisements, and what they bring together.
-pub(crate) fn judge_advertisements(objects: &Objects<'_>, resources: &Resources, findings: &mut Findings) {
-    advertisement::judge(objects, resources, findings);
+pub(crate) fn judge_advertisements<'a>(
+    objects: &Objects<'a>,
+    resources: &Resources,
+    findings: &mut Findings,
+) -> Vec<Judged<'a, BGPAdvertisement, ParsedBgp>> {
+    advertisement::judge(objects, resources, findings)
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What MetalLB's native BGP does not do, and therefore refuses.
+//! What MetalLB's native BGP does not do, and therefore refuses. IPv6 and large communities it refuses alone.
 
 use ferrolb_api::{BGPAdvertisementSpec, BGPPeerSpec, IPAddressPool};
 use ferrolb_net_types::IpFamily;
@@ -21,8 +21,10 @@ pub(super) fn judge(objects: &Objects<'_>, findings: &mut Findings) {
         findings.refuse(profile::KIND, &profile.name_any(), "bfd profiles section set".to_owned());
     }
     for advertisement in &objects.advertisements {
-        if let Err(text) = check_pools(&advertisement.spec, &objects.pools) {
-            findings.refuse(advertisement::KIND, &advertisement.name_any(), text);
+        match check_pools(&advertisement.spec, &objects.pools) {
+            Err(text) => findings.refuse(advertisement::KIND, &advertisement.name_any(), text),
+            Ok(Some(text)) => findings.tolerate(advertisement::KIND, &advertisement.name_any(), text),
+            Ok(None) => {}
         }
     }
     for advertisement in &objects.advertisements {
@@ -32,13 +34,13 @@ pub(super) fn judge(objects: &Objects<'_>, findings: &mut Findings) {
             let text = format!(
                 "native BGP mode only supports legacy communities, BGP advertisement {name:?} has non legacy community {large:?}"
             );
-            findings.refuse(advertisement::KIND, &name, text);
+            findings.tolerate(advertisement::KIND, &name, text);
         }
     }
     community::judge_native(&objects.communities, findings);
 }
 
-fn unsupported(spec: &BGPPeerSpec) -> Option<&'static str> {
+pub(super) fn unsupported(spec: &BGPPeerSpec) -> Option<&'static str> {
     [
         (!spec.bfd_profile.is_empty(), "bfd-profile"),
         (spec.keepalive_time.is_some_and(|time| !time.is_zero()), "keepalive-time"),
@@ -55,8 +57,8 @@ fn unsupported(spec: &BGPPeerSpec) -> Option<&'static str> {
     .find_map(|(set, what)| set.then_some(what))
 }
 
-/// Refuses IPv6 in the pools that an advertisement reaches.
-fn check_pools(spec: &BGPAdvertisementSpec, pools: &[&IPAddressPool]) -> Result<(), String> {
+/// What MetalLB says of IPv6 in the pools that an advertisement reaches, unless it stumbles before.
+fn check_pools(spec: &BGPAdvertisementSpec, pools: &[&IPAddressPool]) -> Result<Option<String>, String> {
     let mut selectors = Vec::new();
     for selector in &spec.ip_address_pool_selectors {
         // The cause is left out here.
@@ -69,11 +71,11 @@ fn check_pools(spec: &BGPAdvertisementSpec, pools: &[&IPAddressPool]) -> Result<
         for entry in &pool.spec.addresses {
             let blocks = pool::parse_entry(&name, entry)?;
             if let Some(block) = blocks.iter().find(|block| block.family() == IpFamily::V6) {
-                return Err(format!(
+                return Ok(Some(format!(
                     "pool {name:?} has ipv6 CIDR {block}, native bgp mode does not support ipv6"
-                ));
+                )));
             }
         }
     }
-    Ok(())
+    Ok(None)
 }

@@ -1,41 +1,161 @@
 // SPDX-License-Identifier: Apache-2.0
 //! BGPPeers: identities, timers, passwords, references.
 
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::time;
+
 use ferrolb_api::{BGPPeer, BGPPeerSpec, Duration};
-use ferrolb_net_types::parse_ip;
+use ferrolb_net_types::{Asn, parse_ip};
 use kube::ResourceExt;
 
-use super::Objects;
+use super::extras::{self, Extras};
+use super::{BgpDefaults, BgpPeer, Judged, Objects, PeerAs, native};
 use crate::diagnostic::Findings;
-use crate::{Resources, Selector, duplicates};
+use crate::{BgpType, Password, Resources, Selector, duplicates};
 
 /// The kind's name in diagnostics.
-pub(super) const KIND: &str = "BGPPeer";
+pub(crate) const KIND: &str = "BGPPeer";
 
-pub(super) fn judge(objects: &Objects<'_>, resources: &Resources, findings: &mut Findings) {
-    for (i, peer) in objects.peers.iter().enumerate() {
-        let name = peer.name_any();
-        match check(&name, peer, resources) {
+pub(super) fn judge<'a>(
+    objects: &Objects<'a>,
+    resources: &Resources,
+    findings: &mut Findings,
+) -> Vec<Judged<'a, BGPPeer, BgpPeer>> {
+    let mut judged = Vec::new();
+    for (i, &object) in objects.peers.iter().enumerate() {
+        let name = object.name_any();
+        let mut parsed = None;
+        match check(&name, object, resources) {
             Err(Fault::Lasting(error)) => {
                 findings.refuse(KIND, &name, format!("parsing peer {name} {error}"))
             }
             Err(Fault::Transient(error)) => {
                 findings.refuse_for_now(KIND, &name, format!("parsing peer {name} {error}"));
             }
-            Ok(()) => {
-                let profile = &peer.spec.bfd_profile;
+            Ok(password) => {
+                let profile = &object.spec.bfd_profile;
                 if !profile.is_empty() && !objects.profiles.iter().any(|p| p.name_any() == *profile) {
                     let text = format!("peer {name} referencing non existing bfd profile {profile}");
                     findings.refuse_for_now(KIND, &name, text);
                 } else if objects.peers[..i]
                     .iter()
-                    .any(|other| other.name_any() == name && other.spec == peer.spec)
+                    .any(|other| other.name_any() == name && other.spec == object.spec)
                 {
                     findings.refuse(KIND, &name, format!("peer {name} already exists"));
+                } else {
+                    parsed = values(&name, object, password, resources, findings).map(Arc::new);
                 }
             }
         }
+        judged.push(Judged { object, parsed });
     }
+    judged
+}
+
+/// The fields that are set and not served by this version; MetalLB's native mode refuses them itself.
+pub(crate) fn not_served(spec: &BGPPeerSpec) -> Option<&'static str> {
+    [
+        (!spec.bfd_profile.is_empty(), "bfdProfile"),
+        (!spec.vrf.is_empty(), "vrf"),
+        (!spec.interface.is_empty(), "interface"),
+        (spec.enable_graceful_restart == Some(true), "enableGracefulRestart"),
+    ]
+    .into_iter()
+    .find_map(|(set, field)| set.then_some(field))
+}
+
+/// What a peer says that MetalLB finds nothing wrong with; `None` if there is something wrong here, which is noticed.
+fn values(
+    name: &str,
+    object: &BGPPeer,
+    password: Option<Password>,
+    resources: &Resources,
+    findings: &mut Findings,
+) -> Option<BgpPeer> {
+    let spec = &object.spec;
+    let defaults = match resources.bgp_type {
+        BgpType::Native => BgpDefaults::Native,
+        BgpType::Frr => BgpDefaults::Frr,
+        BgpType::FrrK8s | BgpType::Other(_) => return None,
+    };
+    if not_served(spec).is_some() || (defaults == BgpDefaults::Native && native::unsupported(spec).is_some())
+    {
+        return None;
+    }
+    let mut good = true;
+    let mut notice = |text: String| {
+        findings.notice(KIND, name, text);
+        good = false;
+    };
+    let router_id = match spec.router_id.as_str() {
+        "" => None,
+        text => match parse_ip(text) {
+            Some(IpAddr::V4(id)) if id != Ipv4Addr::UNSPECIFIED => Some(id),
+            _ => {
+                notice(format!(
+                    "invalid router ID {text:?}: it has to be an IPv4 address other than 0.0.0.0"
+                ));
+                None
+            }
+        },
+    };
+    if password.as_ref().is_some_and(|password| password.bytes().len() > LONGEST_PASSWORD) {
+        notice(format!("the password has more than {LONGEST_PASSWORD} bytes, which no kernel takes"));
+    }
+    let Extras { max_prefixes, gtsm_hops, link_bandwidth } = extras::parse(object.annotations())
+        .unwrap_or_else(|texts| {
+            texts.into_iter().for_each(&mut notice);
+            Extras::default()
+        });
+    if gtsm_hops.is_some() && spec.ebgp_multi_hop == Some(true) {
+        notice(format!("{} and ebgpMultiHop exclude each other", extras::GTSM_HOPS));
+    }
+    if !good {
+        return None;
+    }
+    let (hold, keepalive) = timers(spec.hold_time, spec.keepalive_time);
+    // MetalLB cuts the upper bits off: 65,537 s is 1 s to the peer.
+    let hold_seconds = hold.map(|hold| {
+        u16::try_from(hold.as_secs()).unwrap_or_else(|_| {
+            findings.notice(
+                KIND,
+                name,
+                format!("holdTime \"{hold}\" is longer than the longest there is, 65535s, which is used"),
+            );
+            u16::MAX
+        })
+    });
+    Some(BgpPeer {
+        defaults,
+        my_asn: Asn::new(spec.my_asn)?,
+        local_asn: Asn::new(spec.local_asn),
+        peer_as: match (Asn::new(spec.peer_asn), spec.dynamic_asn.as_str()) {
+            (Some(asn), _) => PeerAs::Exactly(asn),
+            (None, "internal") => PeerAs::Internal,
+            (None, _) => PeerAs::External,
+        },
+        address: parse_ip(&spec.peer_address)?,
+        port: if spec.peer_port == 0 { 179 } else { spec.peer_port },
+        source: parse_ip(&spec.source_address),
+        router_id,
+        hold_seconds,
+        keepalive: keepalive.map(positive).filter(|time| !time.is_zero()),
+        connect_time: spec.connect_time.map(|time| positive(time).max(time::Duration::from_secs(1))),
+        password,
+        multihop: spec.ebgp_multi_hop == Some(true),
+        gtsm_hops,
+        both_families: spec.dual_stack_address_family,
+        max_prefixes,
+        link_bandwidth,
+    })
+}
+
+/// The longest password that Linux takes (`TCP_MD5SIG_MAXKEYLEN`).
+const LONGEST_PASSWORD: usize = 80;
+
+fn positive(time: Duration) -> time::Duration {
+    time::Duration::from_nanos(u64::try_from(time.as_nanos()).unwrap_or(0))
 }
 
 enum Fault {
@@ -49,7 +169,8 @@ impl From<String> for Fault {
     }
 }
 
-fn check(name: &str, peer: &BGPPeer, resources: &Resources) -> Result<(), Fault> {
+/// What is wrong in MetalLB's eyes; the password if nothing is.
+fn check(name: &str, peer: &BGPPeer, resources: &Resources) -> Result<Option<Password>, Fault> {
     let spec = &peer.spec;
     check_session(spec)?;
     duplicates::selectors("nodeSelectors", &spec.node_selectors)?;
@@ -93,14 +214,19 @@ fn check_session(spec: &BGPPeerSpec) -> Result<(), String> {
     Ok(())
 }
 
-/// One timer gives the other: keepalive is a third of hold.
+/// Hold time and the time between KEEPALIVEs: one gives the other, which is a third of it, or three times as much.
+fn timers(hold: Option<Duration>, keepalive: Option<Duration>) -> (Option<Duration>, Option<Duration>) {
+    match (hold, keepalive) {
+        (Some(hold), None) => (Some(hold), Some(Duration::from_nanos(hold.as_nanos() / 3))),
+        (None, Some(keepalive)) => {
+            (Some(Duration::from_nanos(keepalive.as_nanos().saturating_mul(3))), Some(keepalive))
+        }
+        both => both,
+    }
+}
+
 fn check_timers(hold: Option<Duration>, keepalive: Option<Duration>) -> Result<(), String> {
-    let (hold, keepalive) = match (hold, keepalive) {
-        (None, None) => return Ok(()),
-        (Some(hold), None) => (hold, Duration::from_nanos(hold.as_nanos() / 3)),
-        (None, Some(keepalive)) => (Duration::from_nanos(keepalive.as_nanos().saturating_mul(3)), keepalive),
-        (Some(hold), Some(keepalive)) => (hold, keepalive),
-    };
+    let (Some(hold), Some(keepalive)) = timers(hold, keepalive) else { return Ok(()) };
     let seconds = hold.as_secs();
     if seconds != 0 && seconds < 3 {
         return Err(format!("invalid hold time \"{hold}\": must be 0 or >=3s"));
@@ -111,10 +237,10 @@ fn check_timers(hold: Option<Duration>, keepalive: Option<Duration>) -> Result<(
     Ok(())
 }
 
-fn check_password(name: &str, peer: &BGPPeer, resources: &Resources) -> Result<(), Fault> {
+fn check_password(name: &str, peer: &BGPPeer, resources: &Resources) -> Result<Option<Password>, Fault> {
     let Some(reference) = peer.spec.password_secret.as_ref().filter(|reference| !reference.name.is_empty())
     else {
-        return Ok(());
+        return Ok(Password::new(peer.spec.password.as_bytes()));
     };
     let namespace = peer.namespace().unwrap_or_default();
     if !peer.spec.password.is_empty() {
@@ -136,11 +262,13 @@ fn check_password(name: &str, peer: &BGPPeer, resources: &Resources) -> Result<(
         );
         return Err(Fault::Lasting(with_context(text)));
     }
-    if !secret.data.as_ref().is_some_and(|data| data.contains_key("password")) {
-        let text = format!("password not specified in the secret {namespace:?}/{secret_name:?}");
-        return Err(Fault::Lasting(with_context(text)));
+    match secret.data.as_ref().and_then(|data| data.get("password")) {
+        Some(password) => Ok(Password::new(&password.0)),
+        None => {
+            let text = format!("password not specified in the secret {namespace:?}/{secret_name:?}");
+            Err(Fault::Lasting(with_context(text)))
+        }
     }
-    Ok(())
 }
 
 const BASIC_AUTH: &str = "kubernetes.io/basic-auth";

@@ -203,17 +203,17 @@ fn communities_are_judged_in_order_of_their_objects() {
 }
 
 #[test]
-fn a_large_community_is_refused_by_native_bgp_only() {
+fn a_large_community_is_refused_by_metallbs_native_bgp_only() {
     let resources = |bgp_type| Resources {
         bgp_type,
         communities: vec![community("c", &[("big", "large:64512:1:2")])],
         ..Resources::default()
     };
     assert_eq!(
-        fresh(&resources(BgpType::Native)).verdict.unwrap_err(),
+        fresh(&resources(BgpType::Native)).metallb.unwrap_err(),
         r#"native BGP mode only supports legacy communities, BGP community CR "c" has non legacy community {"big" "large:64512:1:2"}"#
     );
-    for other in [BgpType::Frr, BgpType::FrrK8s, BgpType::Other("x".to_owned())] {
+    for other in [BgpType::Native, BgpType::Frr, BgpType::FrrK8s, BgpType::Other("x".to_owned())] {
         valid(&resources(other));
     }
 }
@@ -222,6 +222,7 @@ fn a_large_community_is_refused_by_native_bgp_only() {
 fn bgp_objects_of_this_node_are_named_as_not_served_and_layer_two_goes_on() {
     let mut resources = bench(&[("l", json!({}))]);
     resources.own_node = Some("n1".into());
+    resources.bgp_type = BgpType::FrrK8s;
     let elsewhere = json!([{ "matchLabels": { "zone": "b" } }]);
     let peer = json!({ "myASN": 64512, "peerASN": 64513, "peerAddress": "192.168.10.1" });
     let mut far = peer.clone();
@@ -235,7 +236,9 @@ fn bgp_objects_of_this_node_are_named_as_not_served_and_layer_two_goes_on() {
     assert_eq!(evaluation.verdict, Ok(()));
     let named: Vec<String> = evaluation.further().map(ToString::to_string).collect();
     assert_eq!(named.len(), 2);
-    assert!(named[0].starts_with("BGPAdvertisement all: this version does not speak BGP yet"), "{named:?}");
-    assert!(named[1].starts_with("BGPPeer near: this version does not speak BGP yet"), "{named:?}");
+    let text = "this version does not serve METALLB_BGP_TYPE=frr-k8s";
+    assert!(named[0].starts_with(&format!("BGPAdvertisement all: {text}")), "{named:?}");
+    assert!(named[1].starts_with(&format!("BGPPeer near: {text}")), "{named:?}");
+    assert_eq!(evaluation.config.bgp, ferrolb_config::Bgp::default());
     assert_eq!(attached(&evaluation.config, "plain"), ["l"]);
 }

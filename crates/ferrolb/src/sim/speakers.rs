@@ -194,7 +194,8 @@ mod tests {
     use super::*;
 
     fn played(sequences: u64) -> Played {
-        let tally = Tally { sequences, ..Tally::default() };
+        let mut tally = Tally::default();
+        tally.sequences += sequences;
         let shape = Shape { nodes: 3, metallb: 0 };
         Played { clusters: vec![Cluster { shape, tally, took: Duration::ZERO }], broken: None }
     }

@@ -131,7 +131,7 @@ fn config(blocks: &[&str], avoid_buggy_ips: bool) -> Config {
         allocation: None,
         l2_advertisements: vec![],
     };
-    Config { pools: [(pool.name.clone(), Arc::new(pool))].into(), pools_incomplete: false }
+    Config { pools: [(pool.name.clone(), Arc::new(pool))].into(), ..Config::default() }
 }
 
 /// One pool for each block.

@@ -30,7 +30,7 @@ pub(crate) fn pinned(pool: Pool, namespaces: &[&str], selectors: Vec<Selector>, 
 
 pub(crate) fn config(pools: Vec<Pool>) -> Config {
     let pools = pools.into_iter().map(|pool| (pool.name.clone(), Arc::new(pool))).collect();
-    Config { pools, pools_incomplete: false }
+    Config { pools, ..Config::default() }
 }
 
 pub(crate) fn allocator(pools: Vec<Pool>) -> Allocator {

@@ -41,6 +41,8 @@ async fn serve(bench: &Bench, min_version: &str) -> Port {
         access: Access::new(bench.client.clone()),
         tls: TlsOptions::parse(min_version, "", "").unwrap(),
         certificate: Certificate::from_directory_or_new(Some(directory.path())).unwrap(),
+        path: ferrolb_kube_support::metrics::PATH.to_owned(),
+        livez: false,
     };
     let listener = listen(Bind::Loopback, 0).unwrap();
     let address = listener.local_addr().unwrap();

@@ -141,7 +141,7 @@ mod tests {
             allocation: None,
             l2_advertisements: advertisements.collect(),
         };
-        Config { pools: [(pool.name.clone(), Arc::new(pool))].into(), pools_incomplete: false }
+        Config { pools: [(pool.name.clone(), Arc::new(pool))].into(), ..Config::default() }
     }
 
     /// Who of a, b and c announces.

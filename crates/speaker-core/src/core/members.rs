@@ -17,6 +17,8 @@ impl Core {
     pub(super) fn introduce(&mut self, clock: Clock, pod: OwnPod) {
         self.settings.pod = Some(pod);
         self.statuses.introduce(&self.settings);
+        self.bgp_statuses.introduce(&self.settings);
+        self.bgp_sessions.introduce(&self.settings);
         self.reporter = Reporter::new(identity(&self.settings));
         self.peers.start(clock.now);
     }
@@ -61,8 +63,11 @@ impl Core {
         }
     }
 
-    pub(super) fn tell_readiness(&mut self) {
-        let ready = self.missing.is_empty() && self.eligible && self.wire == WireState::Known;
+    pub(super) fn tell_readiness(&mut self, now: Time) {
+        let listed = self.missing.is_empty();
+        // Sessions are waited for from the start on, whatever else is waited for.
+        let sessions = listed && self.bgp.is_ready(now);
+        let ready = listed && self.eligible && self.wire == WireState::Known && sessions;
         if ready != self.ready {
             self.ready = ready;
             self.effects.push_back(Effect::Ready(ready));

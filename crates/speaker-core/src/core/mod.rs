@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The state machine of the control side: what came in is noted, and decided upon in passes.
 
+mod bgp;
 mod members;
 mod resume;
 
@@ -8,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use ferrolb_announce::bgp::BgpPlan;
 use ferrolb_announce::{Finding, Inputs, Members, NodePlan};
 use ferrolb_api::Clock;
 use ferrolb_api::event::{Event, EventKind};
@@ -15,8 +17,9 @@ use ferrolb_config::state::{self, Component, Identity, Reporter};
 use ferrolb_net_types::{ServiceKey, Time};
 
 use crate::announcing::Announcing;
+use crate::bgp::{Control, Objects};
 use crate::intake::{Intake, Refusal};
-use crate::io::{Effect, Input, Settings, WriteId};
+use crate::io::{Effect, Input, Protocol, Settings, WriteId};
 use crate::outage::Outage;
 use crate::peers::Peers;
 use crate::statuses::Statuses;
@@ -64,6 +67,9 @@ pub struct Core {
     review: BTreeSet<ServiceKey>,
     wire: WireState,
     statuses: Statuses,
+    bgp: Control,
+    bgp_statuses: Statuses,
+    bgp_sessions: Objects,
     reporter: Reporter,
     reporting: Option<WriteId>,
     next_id: u64,
@@ -84,6 +90,7 @@ enum Watched {
     BFDProfiles,
     Communities,
     L2Statuses,
+    BGPStatuses,
     ConfigurationStates,
 }
 
@@ -128,7 +135,10 @@ impl Core {
             announcing: Announcing::new(settings.node.clone()),
             review: BTreeSet::new(),
             wire: WireState::Silent,
-            statuses: Statuses::new(settings.clone()),
+            statuses: Statuses::new(Protocol::Layer2, settings.clone()),
+            bgp: Control::default(),
+            bgp_statuses: Statuses::new(Protocol::Bgp, settings.clone()),
+            bgp_sessions: Objects::new(settings.clone()),
             reporter: Reporter::new(identity(&settings)),
             reporting: None,
             next_id: 0,
@@ -164,6 +174,13 @@ impl Core {
             Input::Communities(change) => self.intake.objects(|r| &mut r.communities, change),
             Input::Undecodable(objects) => self.intake.undecodable(objects),
             Input::L2Statuses(change) => self.statuses.watched(change),
+            Input::BGPStatuses(change) => self.bgp_statuses.watched(change),
+            Input::Secret { name, secret } => self.intake.secret(name, secret),
+            Input::BGPSessions(change) => self.bgp_sessions.watched(change),
+            Input::Peer { peer, report } => {
+                self.bgp.report(clock, peer, report);
+                self.bgp_sessions.note();
+            }
             Input::ConfigurationStates(change) => self.reporter.handle(clock, state::Input::Changed(change)),
             Input::Pods(result) => self.peers.listed(clock.now, result),
             Input::Wire(report) => self.hear(clock.now, &report),
@@ -173,7 +190,10 @@ impl Core {
                 if self.reporting == Some(id) {
                     self.reporting = None;
                     self.reporter.handle(clock, state::Input::Written(result));
-                } else if !self.statuses.written(clock.now, id, &result) {
+                } else if !self.statuses.written(clock.now, id, &result)
+                    && !self.bgp_statuses.written(clock.now, id, &result)
+                    && !self.bgp_sessions.written(clock.now, id, &result)
+                {
                     tracing::debug!(id = id.0, "the result of a write that nobody asked for");
                 }
             }
@@ -184,6 +204,8 @@ impl Core {
     pub fn handle_timeout(&mut self, clock: Clock) {
         self.clock = Some(clock);
         self.statuses.handle_timeout(clock.now);
+        self.bgp_statuses.handle_timeout(clock.now);
+        self.bgp_sessions.handle_timeout(clock.now);
         self.reporter.handle_timeout(clock);
     }
 
@@ -199,13 +221,22 @@ impl Core {
             self.pass_resumed();
         }
         self.attend_to_members(clock.now);
-        self.tell_readiness();
+        self.tell_readiness(clock.now);
         self.tell_to_save(clock.now);
         if let Some(effect) = self.effects.pop_front() {
             return Some(effect);
         }
         let next_id = &mut self.next_id;
         if let Some((id, request)) = self.statuses.poll(clock.now, || take(next_id)) {
+            return Some(Effect::Write { id, request });
+        }
+        if let Some((id, request)) = self.bgp_statuses.poll(clock.now, || take(next_id)) {
+            return Some(Effect::Write { id, request });
+        }
+        if self.bgp.has_begun()
+            && let Some((id, request)) =
+                self.bgp_sessions.poll(clock.now, self.bgp.sessions(), || take(next_id))
+        {
             return Some(Effect::Write { id, request });
         }
         let request = self.reporter.poll()?;
@@ -222,6 +253,10 @@ impl Core {
             self.unreachable.next_deadline(),
             self.saving,
             self.statuses.next_deadline(),
+            self.bgp.next_deadline(),
+            self.bgp_statuses.next_deadline(),
+            self.bgp_sessions.next_deadline(),
+            self.intake.next_deadline(),
             self.reporter.next_deadline(),
         ]
         .into_iter()
@@ -234,10 +269,16 @@ impl Core {
         &self.plan
     }
 
+    /// What this node announces by BGP, and why not what it does not.
+    pub const fn bgp_plan(&self) -> &BgpPlan {
+        self.bgp.plan()
+    }
+
     /// Decides what changed.
     fn pass(&mut self, clock: Clock) {
         self.take_configuration(clock);
         self.tell_missed(clock);
+        self.pass_bgp(clock);
         if !self.intake.is_known() {
             return;
         }
@@ -257,7 +298,8 @@ impl Core {
     }
 
     fn take_configuration(&mut self, clock: Clock) {
-        let evaluated = self.intake.evaluate();
+        self.effects.extend(self.intake.secrets_news(clock.now).map(Effect::Secrets));
+        let evaluated = self.intake.evaluate(clock.now);
         let refusal = if self.intake.is_pending() { self.refusal() } else { None };
         let settled = self.intake.settle(refusal);
         if settled.in_force {
@@ -393,7 +435,7 @@ impl Core {
 }
 
 impl Watched {
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 13] = [
         Self::Services,
         Self::EndpointSlices,
         Self::Nodes,
@@ -405,6 +447,7 @@ impl Watched {
         Self::BFDProfiles,
         Self::Communities,
         Self::L2Statuses,
+        Self::BGPStatuses,
         Self::ConfigurationStates,
     ];
 
@@ -423,6 +466,7 @@ impl Watched {
             Input::BFDProfiles(Reset(_)) => Self::BFDProfiles,
             Input::Communities(Reset(_)) => Self::Communities,
             Input::L2Statuses(Reset(_)) => Self::L2Statuses,
+            Input::BGPStatuses(Reset(_)) => Self::BGPStatuses,
             Input::ConfigurationStates(Reset(_)) => Self::ConfigurationStates,
             _ => return None,
         })

@@ -10,7 +10,7 @@ use ferrolb_speaker_core::Input;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-pub(crate) const KINDS: [&str; 12] = [
+pub(crate) const KINDS: [&str; 13] = [
     "Service",
     "EndpointSlice",
     "Node",
@@ -22,6 +22,7 @@ pub(crate) const KINDS: [&str; 12] = [
     "BFDProfile",
     "Community",
     "ServiceL2Status",
+    "ServiceBGPStatus",
     "ConfigurationState",
 ];
 
@@ -84,6 +85,7 @@ impl Api {
             "BFDProfile" => Input::BFDProfiles(self.all(kind)),
             "Community" => Input::Communities(self.all(kind)),
             "ServiceL2Status" => Input::L2Statuses(self.all(kind)),
+            "ServiceBGPStatus" => Input::BGPStatuses(self.all(kind)),
             "ConfigurationState" => Input::ConfigurationStates(self.all(kind)),
             _ => panic!("no such kind: {kind}"),
         }
@@ -104,9 +106,19 @@ impl Api {
             "BFDProfile" => Input::BFDProfiles(one(key, object)),
             "Community" => Input::Communities(one(key, object)),
             "ServiceL2Status" => Input::L2Statuses(one(key, object)),
+            "ServiceBGPStatus" => Input::BGPStatuses(one(key, object)),
+            "Secret" => self.secret(&key.2),
+            "BGPSession" => Input::BGPSessions(one(key, object)),
             "ConfigurationState" => Input::ConfigurationStates(one(key, object)),
             kind => panic!("no such kind: {kind}"),
         }
+    }
+
+    /// A Secret as it is, or that there is none.
+    pub(crate) fn secret(&self, name: &str) -> Input {
+        let key = ("Secret", "metallb-system".to_owned(), name.to_owned());
+        let secret = self.objects.get(&key).map(|object| Box::new(decode(object)));
+        Input::Secret { name: name.to_owned(), secret }
     }
 
     /// Executes a write of a speaker.
@@ -117,6 +129,8 @@ impl Api {
         }
         let kind = match request.resource {
             Resource::ServiceL2Statuses => "ServiceL2Status",
+            Resource::ServiceBGPStatuses => "ServiceBGPStatus",
+            Resource::BGPSessions => "BGPSession",
             Resource::ConfigurationStates => "ConfigurationState",
             other => panic!("speakers do not write {other:?}"),
         };
@@ -160,7 +174,7 @@ impl Api {
         }
         for field in ["node", "serviceName", "serviceNamespace"] {
             let (old, new) = (&known["status"][field], &object["status"][field]);
-            if kind == "ServiceL2Status" && !old.is_null() && old != new {
+            if kind.starts_with("Service") && !old.is_null() && old != new {
                 return Err(error(422, "Invalid"));
             }
         }

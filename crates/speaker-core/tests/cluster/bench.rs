@@ -3,16 +3,19 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ferrolb_announce::{Members, Standing};
 use ferrolb_api::Clock;
 use ferrolb_api::event::Event;
+use ferrolb_bgp::Route;
 use ferrolb_config::state::OwnPod;
 use ferrolb_l2::wire::{Frame, Operation, Packet};
-use ferrolb_net_types::{IfIndex, Mac, NodeName, Time};
+use ferrolb_net_types::{IfIndex, Mac, NodeName, PeerName, Prefix, Time};
+use ferrolb_speaker_core::bgp::PeerPlan;
 use ferrolb_speaker_core::wire::{self, Interface, Membership, Output, Purpose, Report, Trouble, Wire};
-use ferrolb_speaker_core::{Core, Effect, Input, Settings, SnapshotError};
+use ferrolb_speaker_core::{Core, Effect, Input, Protocol, Settings, SnapshotError};
 use serde_json::{Value, json};
 
 use crate::api::{Api, KINDS};
@@ -48,6 +51,16 @@ pub(crate) struct Speaker {
     mail: VecDeque<(Time, Input)>,
     /// The series `metallb_speaker_announced`.
     pub(crate) announced: BTreeSet<(String, String)>,
+    /// The same, over BGP.
+    pub(crate) announced_bgp: BTreeSet<(String, String)>,
+    /// The sessions that are kept.
+    pub(crate) sessions: BTreeMap<PeerName, PeerPlan>,
+    /// What each peer is told.
+    pub(crate) told: BTreeMap<PeerName, BTreeMap<Prefix, Arc<Route>>>,
+    /// Every effect about sessions and routes, in short.
+    pub(crate) bgp_log: Vec<String>,
+    /// The Secrets that are watched.
+    pub(crate) secrets: BTreeSet<String>,
     pub(crate) counters: BTreeMap<IpAddr, wire::Counters>,
     /// `metallb_k8s_client_config_loaded_bool`, and `…_stale_bool`.
     pub(crate) loaded: bool,
@@ -127,6 +140,11 @@ impl Bench {
             delay: Duration::from_millis(3),
             mail: VecDeque::new(),
             announced: BTreeSet::new(),
+            announced_bgp: BTreeSet::new(),
+            sessions: BTreeMap::new(),
+            told: BTreeMap::new(),
+            bgp_log: Vec::new(),
+            secrets: BTreeSet::new(),
             counters: BTreeMap::new(),
             loaded: false,
             stale: false,
@@ -307,6 +325,48 @@ impl Speaker {
         self.wire.handle(now, wire::Input::Interfaces(&interfaces));
     }
 
+    fn session(&mut self, peer: PeerName, plan: Option<Box<PeerPlan>>) {
+        match plan {
+            Some(plan) => {
+                let what = if self.sessions.contains_key(&peer) { "edit" } else { "open" };
+                self.bgp_log.push(format!("{what} {peer}"));
+                self.sessions.insert(peer, *plan);
+            }
+            None => {
+                self.bgp_log.push(format!("close {peer}"));
+                self.sessions.remove(&peer).unwrap();
+                self.told.remove(&peer);
+            }
+        }
+    }
+
+    fn routes(&mut self, peer: &PeerName, changes: Vec<(Prefix, Option<Arc<Route>>)>) {
+        assert!(self.sessions.contains_key(peer) && !changes.is_empty());
+        assert!(changes.is_sorted_by(|(a, _), (b, _)| a < b), "in order, each once");
+        let told = self.told.entry(peer.clone()).or_default();
+        for (prefix, route) in changes {
+            let sign = if route.is_some() { '+' } else { '-' };
+            self.bgp_log.push(format!("{peer} {sign}{prefix}"));
+            let before = match &route {
+                Some(route) => told.insert(prefix, Arc::clone(route)),
+                None => told.remove(&prefix),
+            };
+            assert_ne!(before, route, "only what changes is said");
+        }
+    }
+
+    /// What a peer is told, one line each: prefix, local preference, communities.
+    pub(crate) fn table(&self, peer: &str) -> Vec<String> {
+        let line = |(prefix, route): (&Prefix, &Arc<Route>)| {
+            let mut line = prefix.to_string();
+            line.extend(route.local_pref.map(|preference| format!(" lp {preference}")));
+            line.extend(route.communities.iter().map(|community| format!(" {community}")));
+            line.extend(route.large_communities.iter().map(|community| format!(" {community}")));
+            line
+        };
+        self.told.get(peer).into_iter().flatten().map(line).collect()
+    }
+
     pub(crate) fn wire(&mut self) -> &mut Wire {
         &mut self.wire
     }
@@ -361,10 +421,20 @@ impl Speaker {
                 Effect::ListPods => panic!("there is no member list"),
                 Effect::Save => self.kept = Some(self.core.snapshot()),
                 Effect::Ready(ready) => self.ready = ready,
-                Effect::Announced { service, ip, on } => {
+                Effect::Secrets(names) => {
+                    let new: Vec<_> = names.difference(&self.secrets).cloned().collect();
+                    self.mail.extend(new.iter().map(|name| (now + self.delay, api.secret(name))));
+                    self.secrets = names;
+                }
+                Effect::Session { peer, plan } => self.session(peer, plan),
+                Effect::Routes { peer, changes } => self.routes(&peer, changes),
+                Effect::Announced { service, protocol, ip, on } => {
                     let series = (service.to_string(), ip.to_string());
-                    let changed =
-                        if on { self.announced.insert(series) } else { self.announced.remove(&series) };
+                    let gauge = match protocol {
+                        Protocol::Layer2 => &mut self.announced,
+                        Protocol::Bgp => &mut self.announced_bgp,
+                    };
+                    let changed = if on { gauge.insert(series) } else { gauge.remove(&series) };
                     assert!(changed, "a gauge is said once: {service} {ip} {on}");
                 }
                 Effect::L2Counters { ip, counters: Some(counters) } => {

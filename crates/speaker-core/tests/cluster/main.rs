@@ -4,6 +4,7 @@
 
 mod api;
 mod bench;
+mod bgp;
 mod chaos;
 mod collection;
 mod election;

@@ -3,10 +3,12 @@
 //! does not exist, so that a test never sends a frame into the network of the machine it runs on.
 #![allow(clippy::unwrap_used, reason = "what a helper cannot do fails the test")]
 
+mod bgp;
 #[path = "../../../kube-support/tests/api/cable.rs"]
 mod cable;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use ferrolb_api::{ConfigurationState, IPAddressPool, L2Advertisement, ServiceL2Status};
 use ferrolb_gossip::wire::KeyRule;
@@ -57,6 +59,7 @@ impl Speaker {
             node: "node-1".into(),
             ignore_exclude_lb: false,
             bgp_type: String::new(),
+            graceful_shutdown: Duration::ZERO,
             members: None,
             secret_directory: None,
             level: Level::A,

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a peer is told of a prefix, put together from everything that announces it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use ferrolb_config::{BgpAdvertisement, BgpCommunity};
+use ferrolb_net_types::PeerName;
+
+/// What a peer is told of a prefix.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct BgpRoute {
+    /// LOCAL_PREF: the greatest that is asked for; `None` if none is.
+    pub local_pref: Option<u32>,
+    /// The communities of all advertisements.
+    pub communities: BTreeSet<BgpCommunity>,
+    /// How many endpoints of Services with the traffic policy Local serve on the node; `None` where some Service behind
+    /// the prefix is reached over any node.
+    pub endpoints: Option<u32>,
+}
+
+/// One reason for a prefix: an advertisement, for a Service with so many endpoints on the node.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Share {
+    pub(super) advertisement: Arc<BgpAdvertisement>,
+    pub(super) endpoints: Option<u32>,
+}
+
+/// The reasons for one prefix, counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Shares(BTreeMap<Share, u32>);
+
+impl Shares {
+    pub(super) fn add(&mut self, share: Share) {
+        *self.0.entry(share).or_default() += 1;
+    }
+
+    pub(super) fn remove(&mut self, share: &Share) {
+        if let Some(count) = self.0.get_mut(share) {
+            *count -= 1;
+            if *count == 0 {
+                self.0.remove(share);
+            }
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The route for a peer; `None` if no advertisement is for it.
+    pub(super) fn route(&self, peer: &PeerName) -> Option<BgpRoute> {
+        let mut route: Option<BgpRoute> = None;
+        for (share, count) in self.0.iter().filter(|(share, _)| share.advertisement.is_for(peer)) {
+            let advertisement = &share.advertisement;
+            let endpoints = share.endpoints.map(|endpoints| endpoints.saturating_mul(*count));
+            route = Some(match route {
+                None => BgpRoute {
+                    local_pref: advertisement.local_pref,
+                    communities: advertisement.communities.clone(),
+                    endpoints,
+                },
+                Some(mut route) => {
+                    route.local_pref = route.local_pref.max(advertisement.local_pref);
+                    route.communities.extend(&advertisement.communities);
+                    route.endpoints = route.endpoints.zip(endpoints).map(|(a, b)| a.saturating_add(b));
+                    route
+                }
+            });
+        }
+        route
+    }
+}

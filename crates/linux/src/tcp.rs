@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a TCP socket to a router needs beyond what other libraries offer: a password, and how far its packets come from.
+//!
+//! Everything works on any socket, whoever made it, before it connects; the password and the hops also on one that is
+//! connected. None of it needs a capability, save for a socket that is bound to an interface on kernels before Linux 5.7.
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd};
+
+use ferrolb_net_types::{InterfaceName, IpFamily};
+use libc::c_int;
+
+use crate::error::{Attempt, Result, check};
+
+/// The longest password in bytes.
+pub const LONGEST_PASSWORD: usize = 80;
+
+/// Signs every segment to this peer with a password, and takes only such that are signed with it (RFC 2385); none if it
+/// is empty. A connection that is there goes on with it: what the other side signed otherwise is lost, and sent again by
+/// its TCP until both have the same.
+///
+/// # Errors
+///
+/// EINVAL if the password is longer than [`LONGEST_PASSWORD`] or the socket is not of the peer's family; ENOPROTOOPT if
+/// the kernel was built without it; ENOENT if there was no password to take away.
+pub fn set_password(socket: impl AsFd, peer: IpAddr, password: &[u8]) -> Result<()> {
+    let words = || format!("set the TCP password for {peer}");
+    let mut option = Md5Signature { key: [0; LONGEST_PASSWORD], ..Md5Signature::for_peer(peer) };
+    let Some(key) = option.key.get_mut(..password.len()) else {
+        let cause = io::Error::from_raw_os_error(libc::EINVAL);
+        return Err(cause).attempting(words);
+    };
+    key.copy_from_slice(password);
+    // It is at most 80.
+    option.key_length = password.len() as u16;
+    set(&socket, libc::IPPROTO_TCP, libc::TCP_MD5SIG, &option).attempting(words)
+}
+
+/// After how many routers what is sent is dropped: 1 reaches only neighbours, 255 is what a peer that checks the distance
+/// (RFC 5082) wants to see.
+///
+/// # Errors
+///
+/// EINVAL for 0; ENOPROTOOPT or EINVAL if the socket is of another family.
+pub fn set_hops(socket: impl AsFd, family: IpFamily, hops: u8) -> Result<()> {
+    let (level, name) = match family {
+        IpFamily::V4 => (libc::IPPROTO_IP, libc::IP_TTL),
+        IpFamily::V6 => (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS),
+    };
+    set(&socket, level, name, &c_int::from(hops)).attempting(|| format!("send with a hop limit of {hops}"))
+}
+
+/// Drops what comes with fewer hops left than this, so that nobody farther away than 255 less this can say anything
+/// (RFC 5082); 0 takes all.
+///
+/// # Errors
+///
+/// ENOPROTOOPT or EINVAL if the socket is of another family.
+pub fn set_least_hops(socket: impl AsFd, family: IpFamily, least: u8) -> Result<()> {
+    let (level, name) = match family {
+        IpFamily::V4 => (libc::IPPROTO_IP, libc::IP_MINTTL),
+        IpFamily::V6 => (libc::IPPROTO_IPV6, libc::IPV6_MINHOPCOUNT),
+    };
+    set(&socket, level, name, &c_int::from(least))
+        .attempting(|| format!("take only what has {least} hops left"))
+}
+
+/// Sends and takes only by this interface; before it connects.
+///
+/// # Errors
+///
+/// ENODEV if there is none of this name; EPERM without CAP_NET_RAW on kernels before Linux 5.7.
+pub fn bind_to_interface(socket: impl AsFd, interface: &InterfaceName) -> Result<()> {
+    let name = interface.as_str().as_bytes();
+    // SAFETY: the name is alive, and its length is given.
+    let answer = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_BINDTODEVICE,
+            name.as_ptr().cast(),
+            name.len() as libc::socklen_t,
+        )
+    };
+    check(answer).map(drop).attempting(|| format!("bind a socket to {interface}"))
+}
+
+/// What the kernel takes as the value of a socket option: plain data of a fixed layout.
+///
+/// # Safety
+///
+/// The type has no padding and nothing that only this process understands.
+unsafe trait Plain {}
+
+// SAFETY: an integer.
+unsafe impl Plain for c_int {}
+
+// SAFETY: bytes and integers; the fields fill it up, as a test says.
+unsafe impl Plain for Md5Signature {}
+
+/// `struct tcp_md5sig` (linux/tcp.h).
+#[repr(C)]
+struct Md5Signature {
+    address: Address,
+    flags: u8,
+    prefix_length: u8,
+    key_length: u16,
+    interface: c_int,
+    key: [u8; LONGEST_PASSWORD],
+}
+
+/// `struct sockaddr_storage`, as bytes.
+#[repr(C, align(8))]
+struct Address([u8; 128]);
+
+impl Md5Signature {
+    fn for_peer(peer: IpAddr) -> Self {
+        let mut address = Address([0; 128]);
+        let mut put = |at: usize, bytes: &[u8]| address.0[at..at + bytes.len()].copy_from_slice(bytes);
+        // Both are below 65536. The kernel looks at no port and no scope.
+        match peer {
+            IpAddr::V4(v4) => {
+                put(0, &(libc::AF_INET as u16).to_ne_bytes());
+                put(4, &v4.octets());
+            }
+            IpAddr::V6(v6) => {
+                put(0, &(libc::AF_INET6 as u16).to_ne_bytes());
+                put(8, &v6.octets());
+            }
+        }
+        Self { address, flags: 0, prefix_length: 0, key_length: 0, interface: 0, key: [0; LONGEST_PASSWORD] }
+    }
+}
+
+fn set<T: Plain>(socket: &impl AsFd, level: c_int, name: c_int, value: &T) -> io::Result<()> {
+    // SAFETY: the value is alive, plain data, and its length is given; the kernel only reads it.
+    let answer = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            level,
+            name,
+            std::ptr::from_ref(value).cast(),
+            size_of::<T>() as libc::socklen_t,
+        )
+    };
+    check(answer).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener, TcpStream};
+
+    use super::*;
+
+    #[test]
+    fn the_structure_is_the_kernels() {
+        // 128 of the address, 8 of four numbers, 80 of the key.
+        assert_eq!(size_of::<Md5Signature>(), 216);
+        assert_eq!(std::mem::offset_of!(Md5Signature, key), 136);
+    }
+
+    #[test]
+    fn what_no_socket_can_have_is_refused() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let peer = Ipv4Addr::LOCALHOST.into();
+        let long = [b'x'; LONGEST_PASSWORD + 1];
+        assert_eq!(set_password(&listener, peer, &long).unwrap_err().os_error(), Some(libc::EINVAL));
+        set_password(&listener, peer, &long[1..]).unwrap();
+        assert_eq!(set_hops(&listener, IpFamily::V4, 0).unwrap_err().os_error(), Some(libc::EINVAL));
+        let nowhere = InterfaceName::from("nowhere0");
+        let error = bind_to_interface(&listener, &nowhere).unwrap_err();
+        assert!(error.to_string().starts_with("bind a socket to nowhere0: "), "{error}");
+    }
+
+    #[test]
+    fn a_connection_that_is_there_takes_a_password_another_and_none() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let peer = Ipv4Addr::LOCALHOST.into();
+        for password in [&b"one"[..], b"another", b""] {
+            set_password(&stream, peer, password).unwrap();
+        }
+        assert_eq!(set_password(&stream, peer, b"").unwrap_err().os_error(), Some(libc::ENOENT));
+    }
+}

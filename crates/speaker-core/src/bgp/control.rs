@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The parts of BGP's control side put together: what changed is decided, and what came of it goes out.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use ferrolb_announce::Inputs;
+use ferrolb_announce::bgp::BgpPlan;
+use ferrolb_api::Clock;
+use ferrolb_api::event::ObjectRef;
+use ferrolb_net_types::{PeerName, ServiceKey, Time};
+
+use super::PeerReport;
+use super::services::Services;
+use super::sessions::{Gone, Sessions};
+use crate::io::Effect;
+use crate::statuses::Desired;
+use crate::store::Changes;
+
+/// Readiness waits no longer than this for sessions.
+const SESSIONS_UP: Duration = Duration::from_secs(30);
+
+/// BGP, on the control side.
+#[derive(Debug, Default)]
+pub(crate) struct Control {
+    plan: BgpPlan,
+    sessions: Sessions,
+    services: Services,
+    /// When it was first decided what there is to announce.
+    begun: Option<Time>,
+    /// Sessions were up once, or had their time.
+    awaited: bool,
+}
+
+impl Control {
+    /// What is announced, and why not what is not.
+    pub(crate) const fn plan(&self) -> &BgpPlan {
+        &self.plan
+    }
+
+    /// Whether anything was decided yet.
+    pub(crate) const fn has_begun(&self) -> bool {
+        self.begun.is_some()
+    }
+
+    /// Decides what changed: with `reconfigured`, everything. Returns the Services to look at.
+    pub(crate) fn decide(
+        &mut self,
+        now: Time,
+        inputs: &Inputs<'_>,
+        changes: Changes,
+        reconfigured: bool,
+        why_gone: impl Fn(&PeerName) -> Gone,
+        effects: &mut impl Extend<Effect>,
+    ) -> BTreeSet<ServiceKey> {
+        self.begun.get_or_insert(now);
+        let mut review = changes.services;
+        if changes.all || reconfigured {
+            review.extend(inputs.services.keys().cloned());
+            review.extend(self.plan.services.keys().cloned());
+        }
+        let prefixes = self.plan.replan(inputs, &review);
+        // Whoever is told already hears the news; who comes hears everything.
+        if reconfigured {
+            self.sessions.configure(&inputs.config.bgp.peers, why_gone, &self.plan, effects);
+        }
+        self.sessions.tell(&self.plan, &prefixes, effects);
+        review
+    }
+
+    /// Tells users what changed of a Service, and says what its status should be.
+    pub(crate) fn review(
+        &mut self,
+        inputs: &Inputs<'_>,
+        service: &ServiceKey,
+        regarding: &ObjectRef,
+        known: bool,
+        effects: &mut impl Extend<Effect>,
+    ) -> Option<Desired> {
+        self.services.review(inputs.node, &self.plan, service, regarding, known, effects);
+        Desired::peers(&self.plan.peers_of(service, &inputs.config.bgp.peers))
+    }
+
+    /// Takes note of how a session is.
+    pub(crate) fn report(&mut self, clock: Clock, peer: PeerName, report: Option<Box<PeerReport>>) {
+        self.sessions.report(clock, peer, report);
+    }
+
+    /// The sessions, and how they are.
+    pub(crate) const fn sessions(&self) -> &Sessions {
+        &self.sessions
+    }
+
+    /// Whether sessions are up, or have had their time to come up. Once they were, it stays so.
+    pub(crate) fn is_ready(&mut self, now: Time) -> bool {
+        let Some(begun) = self.begun else { return false };
+        self.awaited |= now >= begun + SESSIONS_UP || self.sessions.all_up();
+        self.awaited
+    }
+
+    /// When sessions have had their time.
+    pub(crate) fn next_deadline(&self) -> Option<Time> {
+        self.begun.filter(|_| !self.awaited).map(|begun| begun + SESSIONS_UP)
+    }
+}

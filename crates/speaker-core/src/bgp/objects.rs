@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Keeps the BGPSession objects of this node true, where that kind exists: one per session, none for others.
+//!
+//! A change of the state is written at once, numbers alone at most every ten seconds, and one request per object is
+//! under way at a time. The name of an object follows from node and peer, so that there is never a second one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use ferrolb_api::bgpsession::{BGPSessionFailure, BGPSessionStatus};
+use ferrolb_api::request::{ApiRequest, Resource, Verb, WriteResult};
+use ferrolb_api::{BGPSession, Change, labels};
+use ferrolb_bgp::{Down, State};
+use ferrolb_config::BgpPeer;
+use ferrolb_net_types::{NodeName, PeerName, Time};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use super::sessions::{Known, Sessions};
+use crate::io::{Settings, WriteId};
+
+/// Numbers are not written more often than this.
+const NUMBERS: Duration = Duration::from_secs(10);
+/// The first pause after a failed request; it doubles.
+const RETRY: Duration = Duration::from_secs(1);
+/// No pause is longer.
+const LONGEST: Duration = Duration::from_secs(300);
+/// The longest name of an object.
+const LONGEST_NAME: usize = 253;
+
+/// The objects of this node.
+#[derive(Debug)]
+pub(crate) struct Objects {
+    settings: Settings,
+    label: String,
+    /// The kind exists, and its objects are known.
+    listed: bool,
+    /// Something may have to be written.
+    news: bool,
+    stored: BTreeMap<String, Stored>,
+    work: BTreeMap<String, Work>,
+    under_way: BTreeMap<WriteId, String>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Stored {
+    uid: String,
+    owners: Vec<String>,
+    status: BGPSessionStatus,
+}
+
+#[derive(Debug, Default)]
+struct Work {
+    under_way: bool,
+    failures: u32,
+    not_before: Option<Time>,
+    written: Option<Time>,
+}
+
+impl Objects {
+    pub(crate) fn new(settings: Settings) -> Self {
+        Self {
+            label: labels::value(settings.node.as_str()).into_owned(),
+            settings,
+            listed: false,
+            news: true,
+            stored: BTreeMap::new(),
+            work: BTreeMap::new(),
+            under_way: BTreeMap::new(),
+        }
+    }
+
+    /// The own Pod is known now.
+    pub(crate) fn introduce(&mut self, settings: &Settings) {
+        self.settings.clone_from(settings);
+    }
+
+    /// Something is new of the sessions.
+    pub(crate) const fn note(&mut self) {
+        self.news = true;
+    }
+
+    pub(crate) fn watched(&mut self, change: Change<BGPSession>) {
+        self.news = true;
+        match change {
+            Change::Applied(object) => self.apply(*object),
+            Change::Deleted { namespace, name } if namespace == self.settings.namespace => {
+                self.stored.remove(&name);
+            }
+            Change::Deleted { .. } => {}
+            Change::Reset(objects) => {
+                self.listed = true;
+                self.stored.clear();
+                objects.into_iter().for_each(|object| self.apply(object));
+            }
+        }
+    }
+
+    /// The next request, if one is due.
+    pub(crate) fn poll(
+        &mut self,
+        now: Time,
+        sessions: &Sessions,
+        id: impl FnOnce() -> WriteId,
+    ) -> Option<(WriteId, ApiRequest)> {
+        if !self.listed || !self.news {
+            return None;
+        }
+        let wanted: BTreeMap<String, BGPSessionStatus> = sessions
+            .iter()
+            .map(|(name, peer, report)| {
+                let status = status(&self.settings.node, name, peer, report);
+                (object_name(&self.settings.node, name), status)
+            })
+            .collect();
+        let names: BTreeSet<String> = wanted.keys().chain(self.stored.keys()).cloned().collect();
+        self.work.retain(|name, work| work.under_way || names.contains(name));
+        for name in names {
+            let Some(request) = self.step(now, &name, wanted.get(&name)) else { continue };
+            let id = id();
+            self.work.entry(name.clone()).or_default().under_way = true;
+            self.under_way.insert(id, name);
+            return Some((id, request));
+        }
+        self.news = false;
+        None
+    }
+
+    /// Takes a result; `false` if the write was not one of these.
+    pub(crate) fn written(&mut self, now: Time, id: WriteId, result: &WriteResult) -> bool {
+        let Some(name) = self.under_way.remove(&id) else { return false };
+        self.news = true;
+        let work = self.work.entry(name.clone()).or_default();
+        work.under_way = false;
+        match result {
+            Ok(object) => {
+                (work.failures, work.not_before) = (0, None);
+                work.written = Some(now);
+                if let Ok(object) = serde_json::from_value::<BGPSession>(object.clone()) {
+                    self.apply(object);
+                } else {
+                    self.stored.remove(&name); // It was deleted.
+                }
+            }
+            Err(error) => {
+                if error.is_not_found() || error.is_conflict() {
+                    self.stored.remove(&name);
+                }
+                work.failures = work.failures.saturating_add(1);
+                let factor = 1_u32.checked_shl(work.failures - 1).unwrap_or(u32::MAX);
+                work.not_before = Some(now + RETRY.saturating_mul(factor).min(LONGEST));
+                tracing::debug!(name, error = %error, "a BGPSession could not be written, retrying");
+            }
+        }
+        true
+    }
+
+    /// When something is due that nothing announces.
+    pub(crate) fn next_deadline(&self) -> Option<Time> {
+        let waiting = self.work.values().filter(|work| self.listed && !work.under_way);
+        waiting.filter_map(|work| work.not_before.or(work.written.map(|time| time + NUMBERS))).min()
+    }
+
+    /// The time has come; what is due is asked for by [`Objects::poll`].
+    pub(crate) fn handle_timeout(&mut self, now: Time) {
+        self.news |= self.next_deadline().is_some_and(|time| time <= now);
+        for work in self.work.values_mut() {
+            work.not_before.take_if(|time| *time <= now);
+            work.written.take_if(|time| *time + NUMBERS <= now);
+        }
+    }
+
+    fn apply(&mut self, object: BGPSession) {
+        let metadata = &object.metadata;
+        let label = metadata.labels.as_ref().and_then(|all| all.get(labels::NODE));
+        let Some(name) = metadata.name.clone().filter(|_| label == Some(&self.label)) else { return };
+        let stored = Stored {
+            uid: metadata.uid.clone().unwrap_or_default(),
+            owners: metadata.owner_references.iter().flatten().map(|owner| owner.uid.clone()).collect(),
+            status: object.status.unwrap_or_default(),
+        };
+        self.stored.insert(name, stored);
+    }
+
+    fn step(&self, now: Time, name: &str, wanted: Option<&BGPSessionStatus>) -> Option<ApiRequest> {
+        let work = self.work.get(name);
+        if work.is_some_and(|w| w.under_way || w.not_before.is_some_and(|time| time > now)) {
+            return None;
+        }
+        let namespace = &self.settings.namespace;
+        let Some(wanted) = wanted else {
+            let uid = &self.stored.get(name)?.uid;
+            return Some(ApiRequest::delete(Resource::BGPSessions, namespace, name, Some(uid)));
+        };
+        let Some(stored) = self.stored.get(name) else { return Some(self.create(name)) };
+        let merge = Verb::MergePatch { manager: None };
+        if self.settings.pod.as_ref().is_some_and(|pod| stored.owners != [pod.uid.as_str()]) {
+            let body = json!({ "metadata": { "ownerReferences": self.owners() } });
+            let request = ApiRequest::status(merge, Resource::BGPSessions, namespace, name, body);
+            return Some(ApiRequest { subresource: None, ..request });
+        }
+        if stored.status == *wanted {
+            return None;
+        }
+        let only_numbers = without_numbers(&stored.status) == without_numbers(wanted);
+        if only_numbers && work.and_then(|w| w.written).is_some_and(|time| now < time + NUMBERS) {
+            return None;
+        }
+        let body = json!({ "status": difference(&stored.status, wanted) });
+        Some(ApiRequest::status(merge, Resource::BGPSessions, namespace, name, body))
+    }
+
+    fn create(&self, name: &str) -> ApiRequest {
+        let body = json!({
+            "apiVersion": Resource::BGPSessions.api_version(),
+            "kind": Resource::BGPSessions.kind(),
+            "metadata": {
+                "namespace": self.settings.namespace,
+                "name": name,
+                "labels": { labels::NODE: self.label },
+                "ownerReferences": self.owners(),
+            },
+            "spec": {},
+        });
+        ApiRequest::create(Resource::BGPSessions, &self.settings.namespace, body)
+    }
+
+    fn owners(&self) -> Vec<Value> {
+        let pods = self.settings.pod.iter();
+        pods.map(|pod| json!({ "apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid }))
+            .collect()
+    }
+}
+
+/// `peer.node`; what is too long ends with a part of its digest.
+fn object_name(node: &NodeName, peer: &PeerName) -> String {
+    let name = format!("{peer}.{node}");
+    if name.len() <= LONGEST_NAME {
+        return name;
+    }
+    let digest: String = Sha256::digest(&name).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    // Names of objects are ASCII.
+    let kept: String = name.chars().take(LONGEST_NAME - digest.len() - 1).collect();
+    format!("{kept}-{digest}")
+}
+
+fn status(node: &NodeName, name: &PeerName, peer: &BgpPeer, known: Option<&Known>) -> BGPSessionStatus {
+    let address = std::net::SocketAddr::new(peer.address, peer.port).to_string();
+    let status =
+        BGPSessionStatus { node: node.to_string(), peer: name.to_string(), address, ..Default::default() };
+    let Some(known) = known else {
+        return BGPSessionStatus { state: State::Idle.to_string(), ..status };
+    };
+    let report = &known.report;
+    let number = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    BGPSessionStatus {
+        state: report.state.to_string(),
+        since: whole_seconds(known.since),
+        peer_asn: report.remote.as_ref().map(|remote| remote.asn.number()),
+        peer_router_id: report.remote.as_ref().map(|remote| remote.router_id.to_string()).unwrap_or_default(),
+        prefixes_wanted: number(report.wanted),
+        prefixes_told: number(report.told),
+        drops: u32::try_from(report.drops).unwrap_or(u32::MAX),
+        last_failure: report.last_down.as_ref().zip(known.failed).map(|((_, down), time)| {
+            BGPSessionFailure { time: whole_seconds(time), reason: reason(down, peer) }
+        }),
+        finding: report.finding.clone().unwrap_or_default(),
+        ..status
+    }
+}
+
+/// Why there is no session; where nothing answers and there is a password, that may be why.
+fn reason(down: &Down, peer: &BgpPeer) -> String {
+    match down {
+        Down::NoAnswer if peer.password.is_some() => {
+            format!("{down}; the router may have another password, or none, and then answers nothing")
+        }
+        _ => down.to_string(),
+    }
+}
+
+/// A time as the API has it.
+fn whole_seconds(time: Timestamp) -> String {
+    Timestamp::from_second(time.as_second()).unwrap_or(time).to_string()
+}
+
+/// What is worth a write at once. A failure that is the same as before is not.
+fn without_numbers(status: &BGPSessionStatus) -> BGPSessionStatus {
+    BGPSessionStatus {
+        since: String::new(),
+        prefixes_wanted: 0,
+        prefixes_told: 0,
+        drops: 0,
+        last_failure: status
+            .last_failure
+            .clone()
+            .map(|failure| BGPSessionFailure { time: String::new(), ..failure }),
+        ..status.clone()
+    }
+}
+
+/// The merge patch that turns the one into the other.
+fn difference(is: &BGPSessionStatus, wanted: &BGPSessionStatus) -> Value {
+    // Plain values with names: JSON has all of them.
+    let value = |status: &BGPSessionStatus| serde_json::to_value(status).unwrap_or_default();
+    let (is, wanted) = (value(is), value(wanted));
+    let empty = serde_json::Map::new();
+    let (is, wanted) = (is.as_object().unwrap_or(&empty), wanted.as_object().unwrap_or(&empty));
+    let gone = is.keys().filter(|key| !wanted.contains_key(*key)).map(|key| (key.clone(), Value::Null));
+    let new = wanted.iter().filter(|(key, value)| is.get(*key) != Some(value));
+    Value::Object(gone.chain(new.map(|(key, value)| (key.clone(), value.clone()))).collect())
+}

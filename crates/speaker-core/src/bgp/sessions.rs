@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The sessions of this node, and what each peer is to be told: only differences go out.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use ferrolb_announce::bgp::{BgpPlan, BgpRoute};
+use ferrolb_api::Clock;
+use ferrolb_bgp::{Route, State};
+use ferrolb_config::BgpPeer;
+use ferrolb_net_types::{PeerName, Prefix, Time};
+use jiff::Timestamp;
+
+use super::{PeerPlan, PeerReport, convert};
+use crate::io::Effect;
+
+/// The sessions of this node.
+#[derive(Debug, Default)]
+pub(crate) struct Sessions {
+    sessions: BTreeMap<PeerName, Session>,
+    /// What is known of sessions, of those that are ending, too.
+    reports: BTreeMap<PeerName, Known>,
+}
+
+/// A report, with its times as the wall clock had them when they were first heard of: that clock may be set.
+#[derive(Debug)]
+pub(crate) struct Known {
+    pub(crate) report: Box<PeerReport>,
+    pub(crate) since: Timestamp,
+    pub(crate) failed: Option<Timestamp>,
+}
+
+impl Known {
+    fn new(clock: Clock, report: Box<PeerReport>, former: Option<&Self>) -> Self {
+        let former = former.map(|known| (&*known.report, known));
+        let since = match former {
+            Some((before, known)) if before.since == report.since => known.since,
+            _ => wall(clock, report.since),
+        };
+        let failed = report.last_down.as_ref().map(|(time, _)| match former {
+            Some((PeerReport { last_down: Some((before, _)), .. }, Self { failed: Some(failed), .. }))
+                if before == time =>
+            {
+                *failed
+            }
+            _ => wall(clock, *time),
+        });
+        Self { report, since, failed }
+    }
+}
+
+/// A moment of the past on the wall clock.
+fn wall(clock: Clock, time: Time) -> Timestamp {
+    let ago = clock.now.since(time);
+    jiff::SignedDuration::try_from(ago)
+        .ok()
+        .and_then(|ago| clock.wall.checked_sub(ago).ok())
+        .unwrap_or(clock.wall)
+}
+
+#[derive(Debug)]
+struct Session {
+    peer: Arc<BgpPeer>,
+    plan: PeerPlan,
+    told: BTreeMap<Prefix, Arc<Route>>,
+    /// Routes in the engine's form, so that equal ones are one.
+    routes: BTreeMap<BgpRoute, Arc<Route>>,
+}
+
+/// Why there is no session with a peer any more, in MetalLB's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gone {
+    /// The object is gone, or says nothing good.
+    RemovedFromConfig,
+    /// The object is not for this node.
+    FilteredByNodeSelector,
+}
+
+impl Sessions {
+    /// Keeps exactly these sessions from now on. Returns whether the peers, or who gets which routes, changed.
+    pub(crate) fn configure(
+        &mut self,
+        peers: &BTreeMap<PeerName, Arc<BgpPeer>>,
+        why_gone: impl Fn(&PeerName) -> Gone,
+        routes: &BgpPlan,
+        effects: &mut impl Extend<Effect>,
+    ) -> bool {
+        let gone: Vec<_> = self.sessions.keys().filter(|name| !peers.contains_key(*name)).cloned().collect();
+        let mut news = !gone.is_empty();
+        for name in gone {
+            if let Some(session) = self.sessions.remove(&name) {
+                log_gone(&session, why_gone(&name));
+            }
+            effects.extend([Effect::Session { peer: name, plan: None }]);
+        }
+        for (name, peer) in peers {
+            let known = self.sessions.get(name);
+            if known.is_some_and(|session| session.peer == *peer) {
+                continue;
+            }
+            news = true;
+            let plan = convert::plan(peer);
+            if known.is_none_or(|session| session.plan != plan) {
+                if known.is_none() {
+                    tracing::info!(
+                        event = "peerAdded",
+                        peer = %peer.address,
+                        name = %name,
+                        "peer configured, starting BGP session"
+                    );
+                }
+                effects.extend([Effect::Session { peer: name.clone(), plan: Some(Box::new(plan.clone())) }]);
+            }
+            let told = self.sessions.remove(name).map(|session| session.told).unwrap_or_default();
+            let session = Session { peer: Arc::clone(peer), plan, told, routes: BTreeMap::new() };
+            let before: BTreeSet<Prefix> = session.told.keys().copied().chain(routes.prefixes()).collect();
+            self.sessions.insert(name.clone(), session);
+            self.tell_one(name, routes, &before, effects);
+        }
+        news
+    }
+
+    /// Tells the peers what is new of these prefixes.
+    pub(crate) fn tell(
+        &mut self,
+        routes: &BgpPlan,
+        prefixes: &BTreeSet<Prefix>,
+        effects: &mut impl Extend<Effect>,
+    ) {
+        if prefixes.is_empty() {
+            return;
+        }
+        let names: Vec<_> = self.sessions.keys().cloned().collect();
+        for name in names {
+            self.tell_one(&name, routes, prefixes, effects);
+        }
+    }
+
+    /// Takes note of how a session is.
+    pub(crate) fn report(&mut self, clock: Clock, peer: PeerName, report: Option<Box<PeerReport>>) {
+        match report {
+            Some(report) => {
+                let known = Known::new(clock, report, self.reports.get(&peer));
+                self.reports.insert(peer, known)
+            }
+            None => self.reports.remove(&peer),
+        };
+    }
+
+    /// The sessions, each with what is known of it.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&PeerName, &BgpPeer, Option<&Known>)> {
+        self.sessions.iter().map(|(name, session)| (name, &*session.peer, self.reports.get(name)))
+    }
+
+    /// Whether every session is up, and its peer knows everything.
+    pub(crate) fn all_up(&self) -> bool {
+        self.iter().all(|(.., known)| {
+            known.is_some_and(|known| known.report.state == State::Established && known.report.settled)
+        })
+    }
+
+    fn tell_one(
+        &mut self,
+        name: &PeerName,
+        routes: &BgpPlan,
+        prefixes: &BTreeSet<Prefix>,
+        effects: &mut impl Extend<Effect>,
+    ) {
+        let Some(session) = self.sessions.get_mut(name) else { return };
+        let mut changes = Vec::new();
+        for prefix in prefixes {
+            let wanted = routes.route(name, &session.peer, *prefix).map(|route| session.engine_route(route));
+            if session.told.get(prefix) == wanted.as_ref() {
+                continue;
+            }
+            match &wanted {
+                Some(route) => session.told.insert(*prefix, Arc::clone(route)),
+                None => session.told.remove(prefix),
+            };
+            changes.push((*prefix, wanted));
+        }
+        if !changes.is_empty() {
+            effects.extend([Effect::Routes { peer: name.clone(), changes }]);
+        }
+    }
+}
+
+impl Session {
+    fn engine_route(&mut self, route: BgpRoute) -> Arc<Route> {
+        // Of what was once told some is told no longer.
+        if self.routes.len() > 2 * self.told.len() + 16 {
+            self.routes.clear();
+        }
+        let peer = &self.peer;
+        let make = |route: &BgpRoute| Arc::new(convert::route(route, peer));
+        Arc::clone(self.routes.entry(route).or_insert_with_key(make))
+    }
+}
+
+fn log_gone(session: &Session, why: Gone) {
+    let reason = match why {
+        Gone::RemovedFromConfig => "removedFromConfig",
+        Gone::FilteredByNodeSelector => "filteredByNodeSelector",
+    };
+    tracing::info!(
+        event = "peerRemoved",
+        peer = %session.peer.address,
+        reason,
+        "peer deconfigured, closing BGP session"
+    );
+}

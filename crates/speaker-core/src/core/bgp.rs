@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The core and BGP: sessions and routes follow the configuration as it is; what layer 2 waits for does not bear on them.
+
+use ferrolb_announce::Inputs;
+use ferrolb_api::Clock;
+use ferrolb_net_types::PeerName;
+use kube::ResourceExt;
+
+use super::Core;
+use crate::bgp::Gone;
+
+impl Core {
+    /// Decides what changed.
+    pub(super) fn pass_bgp(&mut self, clock: Clock) {
+        if !self.intake.is_evaluated() {
+            return;
+        }
+        let reconfigured = self.intake.take_bgp_news();
+        let changes = self.store.take_bgp_changes();
+        let first = !self.bgp.has_begun();
+        if first || reconfigured || !changes.is_empty() {
+            let inputs = Inputs {
+                node: &self.settings.node,
+                config: self.intake.evaluated(),
+                nodes: &self.store.nodes,
+                services: &self.store.services,
+                settings: &self.rules,
+            };
+            let objects = &self.intake.resources.bgp_peers;
+            let why_gone = |name: &PeerName| match objects.iter().any(|o| o.name_any() == name.as_str()) {
+                true => Gone::FilteredByNodeSelector,
+                false => Gone::RemovedFromConfig,
+            };
+            let review =
+                self.bgp.decide(clock.now, &inputs, changes, reconfigured, why_gone, &mut self.effects);
+            if reconfigured {
+                self.bgp_sessions.note();
+            }
+            for service in review {
+                let regarding = self.store.reference(&service);
+                let known = first && self.bgp_statuses.says_ours(&service);
+                let desired = self.bgp.review(&inputs, &service, &regarding, known, &mut self.effects);
+                self.bgp_statuses.want(&service, desired);
+            }
+        }
+        if first {
+            self.bgp_statuses.settle();
+        }
+    }
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A connection to a peer: from where, with which password, how far; and what the own end of it says of this node.
+
+use std::net::{IpAddr, SocketAddr};
+
+use ferrolb_bgp::Local;
+use ferrolb_linux::{Netlink, inspect, tcp};
+use ferrolb_net_types::{IfIndex, IpFamily, NodeName};
+use ferrolb_speaker_core::bgp::{Hops, PeerPlan};
+use tokio::net::{TcpSocket, TcpStream};
+
+/// A connection that is there.
+#[derive(Debug)]
+pub(super) struct Dialled {
+    pub(super) stream: TcpStream,
+    /// Its own end.
+    pub(super) address: SocketAddr,
+    pub(super) local: Local,
+}
+
+/// Connects by a plan. How long that may take is the caller's business.
+///
+/// # Errors
+///
+/// The operating system's words, or what is wrong with the plan.
+pub(super) async fn dial(plan: PeerPlan, node: NodeName) -> Result<Dialled, String> {
+    let socket = open(&plan)?;
+    let stream = socket.connect(plan.remote).await.map_err(|error| error.to_string())?;
+    stream.set_nodelay(true).map_err(|error| error.to_string())?;
+    let address = stream.local_addr().map_err(|error| error.to_string())?;
+    // A node may have thousands of interfaces; others do not wait until they are read.
+    let beside = tokio::task::spawn_blocking(move || beside(address)).await.unwrap_or_default();
+    let local = Local::new(address.ip(), &beside, plan.router_id, node.as_str());
+    Ok(Dialled { stream, address, local })
+}
+
+/// A socket that is ready to connect.
+fn open(plan: &PeerPlan) -> Result<TcpSocket, String> {
+    let family = IpFamily::of(plan.remote.ip());
+    let socket = match family {
+        IpFamily::V4 => TcpSocket::new_v4(),
+        IpFamily::V6 => TcpSocket::new_v6(),
+    };
+    let socket = socket.map_err(|error| error.to_string())?;
+    if let Some(interface) = &plan.interface {
+        tcp::bind_to_interface(&socket, interface).map_err(|error| error.to_string())?;
+    }
+    if let Some(source) = plan.source {
+        if IpFamily::of(source) != family {
+            return Err(format!("address {:?} is of another IP family than the peer's", source.to_string()));
+        }
+        socket.bind((source, 0).into()).map_err(|error| match error.kind() {
+            std::io::ErrorKind::AddrNotAvailable => {
+                format!("address {:?} doesn't exist on this host", source.to_string())
+            }
+            _ => format!("connect from {source}: {error}"),
+        })?;
+    }
+    if let Some(password) = &plan.password {
+        tcp::set_password(&socket, plan.remote.ip(), password.bytes()).map_err(|error| error.to_string())?;
+    }
+    let limits = match plan.hops {
+        Hops::Unlimited => Ok(()),
+        Hops::Direct => tcp::set_hops(&socket, family, 1),
+        Hops::Multihop => tcp::set_hops(&socket, family, u8::MAX),
+        Hops::Gtsm(hops) => tcp::set_hops(&socket, family, u8::MAX)
+            .and_then(|()| tcp::set_least_hops(&socket, family, u8::MAX - hops.saturating_sub(1))),
+    };
+    limits.map_err(|error| error.to_string())?;
+    Ok(socket)
+}
+
+/// The addresses of the interface that has this one.
+fn beside(address: SocketAddr) -> Vec<IpAddr> {
+    let on = match address {
+        SocketAddr::V6(v6) if v6.scope_id() != 0 => Some(IfIndex(v6.scope_id())),
+        _ => None,
+    };
+    let read = Netlink::open().and_then(|mut netlink| inspect::beside(&mut netlink, address.ip(), on));
+    read.unwrap_or_else(|error| {
+        tracing::warn!(op = "connect", %error, "the addresses of the interface of {} are not known", address.ip());
+        Vec::new()
+    })
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the log says of sessions, in MetalLB's words where it has some.
+
+use ferrolb_bgp::wire::Notification;
+use ferrolb_bgp::{Down, Notice, State};
+use ferrolb_net_types::IpFamily;
+use ferrolb_speaker_core::bgp::PeerPlan;
+
+/// The keys that every line of a session has.
+#[derive(Debug)]
+pub(super) struct Lines {
+    /// The peer's address, without the port.
+    peer: String,
+    local_asn: String,
+    peer_asn: String,
+}
+
+impl Lines {
+    pub(super) fn new(plan: &PeerPlan) -> Self {
+        Self {
+            peer: plan.remote.ip().to_string(),
+            local_asn: plan.settings.asn.to_string(),
+            peer_asn: plan.settings.peer.to_string(),
+        }
+    }
+
+    pub(super) fn state(&self, to: State) {
+        if to == State::Established {
+            let Self { peer, local_asn, peer_asn } = self;
+            tracing::info!(
+                event = "sessionUp",
+                peer,
+                localASN = local_asn,
+                peerASN = peer_asn,
+                "BGP session established"
+            );
+        }
+    }
+
+    pub(super) fn notice(&self, notice: &Notice) {
+        let Self { peer, local_asn, peer_asn } = self;
+        match notice {
+            Notice::Down { was, down } => self.down(*was, down),
+            other => {
+                if let Some(finding) = finding(other) {
+                    tracing::warn!(
+                        event = "sessionFinding",
+                        peer,
+                        localASN = local_asn,
+                        peerASN = peer_asn,
+                        finding,
+                        "BGP session goes on with a flaw"
+                    );
+                }
+            }
+        }
+    }
+
+    pub(super) fn password_changed(&self) {
+        tracing::info!(
+            event = "passwordChanged",
+            peer = self.peer,
+            "BGP session goes on with another password"
+        );
+    }
+
+    fn down(&self, was: State, down: &Down) {
+        let Self { peer, local_asn, peer_asn } = self;
+        if let Down::Told(notification) = down {
+            let error = told(notification);
+            tracing::error!(
+                event = "peerNotification",
+                peer,
+                localASN = local_asn,
+                peerASN = peer_asn,
+                error,
+                "peer sent notification, closing session"
+            );
+        }
+        if was == State::Established {
+            tracing::warn!(
+                event = "sessionDown",
+                peer,
+                localASN = local_asn,
+                peerASN = peer_asn,
+                reason = %down,
+                "BGP session down"
+            );
+        } else if !matches!(down, Down::Told(_) | Down::Stopped(_) | Down::Reconfigured) {
+            tracing::error!(
+                op = "connect",
+                peer,
+                localASN = local_asn,
+                peerASN = peer_asn,
+                error = %down,
+                "failed to connect to peer"
+            );
+        }
+    }
+}
+
+/// What is wrong although the session goes on, in a sentence; `None` for what is no such thing, or over.
+pub(super) fn finding(notice: &Notice) -> Option<String> {
+    Some(match notice {
+        Notice::Down { .. } | Notice::HeldBack { routes: 0, .. } => return None,
+        Notice::FamilyRefused(family) => format!("the peer does not take {} routes", name(*family)),
+        Notice::NoNextHop(family) => {
+            format!("this node's end of the session has no {} address for routes to lead to", name(*family))
+        }
+        Notice::HeldBack { family, .. } => {
+            format!(
+                "not all {} routes are told, since there are more than max-prefixes allows",
+                name(*family)
+            )
+        }
+        Notice::TooLong { error, .. } => format!("some routes cannot be told: {error}"),
+        Notice::Faults(_) => "the peer's UPDATEs have faults that are borne with".to_owned(),
+    })
+}
+
+const fn name(family: IpFamily) -> &'static str {
+    match family {
+        IpFamily::V4 => "IPv4",
+        IpFamily::V6 => "IPv6",
+    }
+}
+
+/// A NOTIFICATION of the peer's in MetalLB's words.
+fn told(notification: &Notification) -> String {
+    let code = notification.code;
+    let name = code.name().unwrap_or("unknown code");
+    format!("got BGP notification code 0x{:02x}{:02x} ({name})", code.code, code.subcode)
+}
+
+#[cfg(test)]
+mod tests {
+    use ferrolb_bgp::wire::Code;
+
+    use super::*;
+
+    #[test]
+    fn s80_a_notification_is_told_in_metallbs_words_and_by_its_name() {
+        for (code, text) in [
+            (Code::ADMINISTRATIVE_SHUTDOWN, "got BGP notification code 0x0602 (Administrative Shutdown)"),
+            (Code::BAD_PEER_AS, "got BGP notification code 0x0202 (Bad Peer AS)"),
+            (Code { code: 6, subcode: 9 }, "got BGP notification code 0x0609 (Hard Reset)"),
+            (Code { code: 66, subcode: 1 }, "got BGP notification code 0x4201 (unknown code)"),
+        ] {
+            assert_eq!(told(&code.into()), text);
+        }
+    }
+}

@@ -1,0 +1,419 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The task of one peer: a session with its socket and its timers.
+//!
+//! It waits for whatever comes first: a wish of the control side, a connection, bytes, room to write, a deadline. Each
+//! time it hands that to the session and does what the session wants. Work between two waits is bounded, and others get
+//! their turn in between, so that no peer, however much it sends, keeps another one waiting.
+
+use std::collections::BTreeMap;
+use std::future::pending;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferrolb_bgp::{Close, ConnectionId, Goodbye, Input, Notice, Output, Session, State};
+use ferrolb_kube_support::daemon::Clocks;
+use ferrolb_net_types::{IpFamily, NodeName, Time};
+use ferrolb_speaker_core::bgp::{PeerPlan, PeerReport};
+use tokio::io::Ready;
+use tokio::task::JoinSet;
+
+use super::board::Presence;
+use super::dial::{Dialled, dial};
+use super::line::Line;
+use super::lines::{self, Lines};
+use super::{Change, Shared};
+
+pub(super) struct Task {
+    node: NodeName,
+    clocks: Clocks,
+    shared: Arc<Shared>,
+    _presence: Presence,
+    lines: Lines,
+    plan: PeerPlan,
+    session: Session,
+    dialling: Option<Dialling>,
+    line: Option<Line>,
+    /// Connections that are closed once their last word is said.
+    last_words: JoinSet<()>,
+    findings: Findings,
+    /// It is to end: the session's end is its own.
+    leaves: bool,
+    over: bool,
+    /// What the board shows, and until when only a change of more than numbers is news.
+    shown: Option<PeerReport>,
+    quiet_until: Time,
+    buffer: Box<[u8; READ]>,
+}
+
+struct Dialling {
+    id: ConnectionId,
+    attempt: Pin<Box<dyn Future<Output = Result<Dialled, String>> + Send>>,
+}
+
+/// What is wrong although the session goes on.
+#[derive(Debug, Default)]
+struct Findings {
+    held_back: BTreeMap<IpFamily, String>,
+    /// What is found anew in the next session.
+    session: Vec<String>,
+}
+
+impl Task {
+    pub(super) fn new(
+        node: NodeName,
+        plan: PeerPlan,
+        seed: u64,
+        clocks: Clocks,
+        shared: Arc<Shared>,
+    ) -> Self {
+        let now = clocks.now();
+        Self {
+            node,
+            clocks,
+            _presence: Presence(shared.clone()),
+            shared,
+            lines: Lines::new(&plan),
+            session: Session::new(now, plan.settings.clone(), seed),
+            plan,
+            dialling: None,
+            line: None,
+            last_words: JoinSet::new(),
+            findings: Findings::default(),
+            leaves: false,
+            over: false,
+            shown: None,
+            quiet_until: now,
+            buffer: Box::new([0; READ]),
+        }
+    }
+
+    /// Keeps the session until somebody ends it.
+    pub(super) async fn run(mut self) {
+        loop {
+            let more = self.carry_out();
+            let due = self.show();
+            if self.over {
+                break;
+            }
+            if more {
+                tokio::task::yield_now().await;
+            } else {
+                self.wait(due).await;
+            }
+            // However busy it is, what is due is done.
+            if self.session.next_deadline().is_some_and(|deadline| deadline <= self.clocks.now()) {
+                self.read_all();
+                self.session.handle_timeout(self.clocks.now());
+            }
+        }
+        while self.last_words.join_next().await.is_some() {}
+    }
+
+    /// Waits until something happens, and hands it to the session.
+    async fn wait(&mut self, due: Option<Time>) {
+        let deadline = self.session.next_deadline().into_iter().chain(due).min();
+        tokio::select! {
+            biased;
+            () = self.shared.mailbox.written() => self.take_wishes(),
+            (id, dialled) = connected(&mut self.dialling) => self.dialled(id, dialled),
+            ready = ready(self.line.as_ref()) => self.attend(ready).await,
+            () = self.clocks.until(deadline) => {}
+            Some(_) = self.last_words.join_next() => {}
+        }
+    }
+
+    fn input(&mut self, input: Input<'_>) {
+        self.session.handle(self.clocks.now(), input);
+    }
+
+    // ---- wishes ----
+
+    fn take_wishes(&mut self) {
+        let wishes = self.shared.mailbox.take();
+        if let Some(plan) = wishes.plan {
+            self.follow(*plan);
+        }
+        if !wishes.routes.is_empty() {
+            let changes: Vec<Change> = wishes.routes.into_iter().collect();
+            self.input(Input::Routes(&changes));
+        }
+        if let Some(goodbye) = wishes.goodbye
+            && !self.leaves
+        {
+            self.leaves = true;
+            self.input(Input::Stop(goodbye));
+        }
+    }
+
+    /// Goes by another plan from now on.
+    fn follow(&mut self, plan: PeerPlan) {
+        let settings = Box::new(plan.settings.clone());
+        if let Some(what) = moved(&self.plan, &plan) {
+            // The session keeps its routes, and tells them to whom it is with now.
+            self.input(Input::Stop(Goodbye::reset(&format!("{what} has changed"))));
+            self.carry_out();
+            self.plan = plan;
+            self.lines = Lines::new(&self.plan);
+            self.input(Input::Configure(settings));
+            self.restart();
+            return;
+        }
+        let before = std::mem::replace(&mut self.plan, plan);
+        self.lines = Lines::new(&self.plan);
+        if before.settings != self.plan.settings {
+            self.input(Input::Configure(settings));
+        }
+        if before.password != self.plan.password {
+            self.change_password();
+        }
+    }
+
+    /// A live connection goes on with another password. One that is being dialled is dialled anew, since what was sent
+    /// before is not answered any more.
+    fn change_password(&mut self) {
+        let password = self.plan.password.as_ref().map(|password| password.bytes()).unwrap_or_default();
+        if let Some(line) = &self.line {
+            match line.set_password(self.plan.remote.ip(), password) {
+                Ok(()) => self.lines.password_changed(),
+                Err(error) => {
+                    tracing::warn!(event = "passwordChanged", %error, "a connection cannot go on with it");
+                    self.input(Input::Stop(Goodbye::reset("the password has changed")));
+                    self.restart();
+                }
+            }
+        } else if let Some(Dialling { id, .. }) = self.dialling {
+            self.dial(id);
+        } else {
+            self.restart();
+        }
+    }
+
+    /// Connects at once: what was wrong may be right by now.
+    fn restart(&mut self) {
+        if !self.leaves {
+            self.input(Input::Start);
+        }
+    }
+
+    // ---- the connection ----
+
+    fn dial(&mut self, id: ConnectionId) {
+        let attempt = Box::pin(dial(self.plan.clone(), self.node.clone()));
+        self.dialling = Some(Dialling { id, attempt });
+    }
+
+    fn dialled(&mut self, id: ConnectionId, dialled: Result<Dialled, String>) {
+        self.dialling = None;
+        match dialled {
+            Ok(Dialled { stream, address, local }) => {
+                self.line = Some(Line::new(id, address, stream));
+                self.input(Input::Connected { connection: id, local });
+            }
+            Err(error) => self.input(Input::ConnectFailed { connection: id, error }),
+        }
+    }
+
+    async fn attend(&mut self, ready: io::Result<Ready>) {
+        match ready {
+            // Only a socket that is no longer watched is not ready; that ends with the runtime.
+            Err(error) => self.lost(Some(error.to_string())),
+            Ok(ready) => {
+                // What is to be written is, in any case.
+                if ready.is_readable() || ready.is_read_closed() {
+                    self.read();
+                }
+            }
+        }
+        // A peer that never stops is one of several.
+        tokio::task::coop::consume_budget().await;
+    }
+
+    /// Hands over what has come, as far as one buffer holds it; whether there was something.
+    fn read(&mut self) -> bool {
+        let Some(line) = &self.line else { return false };
+        let connection = line.id;
+        match line.read(&mut self.buffer[..]) {
+            Ok(None) => return false,
+            Ok(Some(0)) => self.lost(None),
+            Ok(Some(count)) => {
+                let bytes = self.buffer.get(..count).unwrap_or_default();
+                self.session.handle(self.clocks.now(), Input::Received { connection, bytes });
+            }
+            Err(error) => self.lost(Some(error.to_string())),
+        }
+        true
+    }
+
+    /// Hands over what lies there, before time is looked at: a KEEPALIVE in a buffer is a sign of life.
+    fn read_all(&mut self) {
+        for _ in 0..READS {
+            if !self.read() {
+                break;
+            }
+        }
+    }
+
+    /// The connection is no more.
+    fn lost(&mut self, error: Option<String>) {
+        if let Some(line) = self.line.take() {
+            self.input(Input::Closed { connection: line.id, error });
+        }
+    }
+
+    // ---- what the session wants ----
+
+    /// Does what the session wants; whether there is more.
+    fn carry_out(&mut self) -> bool {
+        for _ in 0..ROUNDS {
+            while let Some(output) = self.session.poll() {
+                self.carry_out_one(output);
+            }
+            let Some(line) = &mut self.line else { return false };
+            match line.flush() {
+                Ok(0) => return false,
+                Ok(bytes) => {
+                    let connection = line.id;
+                    self.input(Input::Written { connection, bytes });
+                }
+                Err(error) => {
+                    // What the peer still had to say, a NOTIFICATION maybe, comes first.
+                    self.read_all();
+                    self.lost(Some(error.to_string()));
+                }
+            }
+        }
+        true
+    }
+
+    fn carry_out_one(&mut self, output: Output) {
+        match output {
+            Output::Connect(id) => self.dial(id),
+            Output::Send { connection, bytes } => {
+                if let Some(line) = self.line.as_mut().filter(|line| line.id == connection) {
+                    line.send(bytes);
+                }
+            }
+            Output::Close { connection, how } => {
+                self.dialling.take_if(|dialling| dialling.id == connection);
+                if let Some(line) = self.line.take_if(|line| line.id == connection) {
+                    match how {
+                        Close::AfterWriting => drop(self.last_words.spawn(line.say_last_word())),
+                        Close::AtOnce => line.close(),
+                    }
+                }
+            }
+            Output::State { to, .. } => {
+                if to == State::Established {
+                    self.findings.session.clear();
+                }
+                self.lines.state(to);
+            }
+            Output::Notice(notice) => {
+                self.lines.notice(&notice);
+                self.findings.note(&notice);
+            }
+            Output::Stopped => self.over = self.leaves,
+        }
+    }
+
+    // ---- reports ----
+
+    /// Shows how the session is, if that is news; else says when it will be.
+    fn show(&mut self) -> Option<Time> {
+        let report = self.report();
+        let now = self.clocks.now();
+        match &self.shown {
+            Some(shown) if *shown == report => return None,
+            Some(shown) if only_numbers_differ(shown, &report) && now < self.quiet_until => {
+                return Some(self.quiet_until);
+            }
+            _ => {}
+        }
+        self.quiet_until = now + NUMBERS_EVERY;
+        self.shared.board.show(Box::new(report.clone()));
+        self.shown = Some(report);
+        None
+    }
+
+    fn report(&self) -> PeerReport {
+        let status = self.session.status();
+        PeerReport {
+            state: status.state,
+            since: status.since,
+            remote: status.peer.cloned(),
+            local: self.line.as_ref().map(|line| line.address),
+            wanted: status.wanted,
+            told: status.told,
+            settled: status.settled,
+            next_attempt: status.next_attempt,
+            last_down: status.last_down.cloned(),
+            drops: status.drops,
+            counters: self.session.counters(),
+            finding: self.findings.text(),
+        }
+    }
+}
+
+impl Findings {
+    fn note(&mut self, notice: &Notice) {
+        match (notice, lines::finding(notice)) {
+            (Notice::HeldBack { family, .. }, Some(text)) => drop(self.held_back.insert(*family, text)),
+            (Notice::HeldBack { family, .. }, None) => drop(self.held_back.remove(family)),
+            (Notice::Down { .. }, _) => self.session.clear(),
+            (_, Some(text)) if !self.session.contains(&text) => self.session.push(text),
+            _ => {}
+        }
+    }
+
+    fn text(&self) -> Option<String> {
+        let all: Vec<&str> = self.held_back.values().chain(&self.session).map(String::as_str).collect();
+        (!all.is_empty()).then(|| all.join("; "))
+    }
+}
+
+/// The connection that is being dialled, once it is there or cannot be had.
+async fn connected(dialling: &mut Option<Dialling>) -> (ConnectionId, Result<Dialled, String>) {
+    match dialling {
+        Some(Dialling { id, attempt }) => (*id, attempt.as_mut().await),
+        None => pending().await,
+    }
+}
+
+async fn ready(line: Option<&Line>) -> io::Result<Ready> {
+    match line {
+        Some(line) => line.ready().await,
+        None => pending().await,
+    }
+}
+
+/// What of a plan only another connection has.
+fn moved(before: &PeerPlan, after: &PeerPlan) -> Option<&'static str> {
+    [
+        (before.remote != after.remote, "the peer's address"),
+        (before.interface != after.interface, "the interface"),
+        (before.source != after.source, "the source address"),
+        (before.hops != after.hops, "the distance that a peer may have"),
+        (before.router_id != after.router_id, "the router ID"),
+    ]
+    .into_iter()
+    .find_map(|(moved, what)| moved.then_some(what))
+}
+
+fn only_numbers_differ(one: &PeerReport, other: &PeerReport) -> bool {
+    let PeerReport { wanted, told, settled, counters, .. } = *other;
+    PeerReport { wanted, told, settled, counters, ..one.clone() } == *other
+}
+
+/// Bytes that are read at a time.
+const READ: usize = 16 * 1024;
+
+/// How often that at most before a deadline is looked at.
+const READS: usize = 64;
+
+/// How often what was written makes room for more, before others get their turn.
+const ROUNDS: usize = 8;
+
+/// How often at most what only numbers say is news.
+const NUMBERS_EVERY: Duration = Duration::from_secs(1);

@@ -1,0 +1,416 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Sessions over real sockets on loopback, with routers of every character.
+
+mod router;
+mod trouble;
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferrolb_bgp::wire::{Code, Detail, HoldTime};
+use ferrolb_bgp::{Down, Goodbye, PeerAs, Route, Settings, State};
+use ferrolb_config::Password;
+use ferrolb_kube_support::daemon::Clocks;
+use ferrolb_linux::tcp;
+use ferrolb_net_types::{IpFamily, NodeName, PeerName, Prefix};
+use ferrolb_speaker_core::bgp::{Hops, PeerPlan, PeerReport};
+
+use self::router::{Heard, OWN, PATIENCE, Router, THEIRS, asn};
+use super::{Change, Handle};
+
+/// The control side.
+struct Bench {
+    handle: Handle,
+    runtime: tokio::runtime::Runtime,
+    /// What was said of each peer last; `None`: its session is over.
+    said: BTreeMap<PeerName, Option<Box<PeerReport>>>,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let handle = Handle::new(NodeName::from("k8s-node-1"), Clocks::start());
+        Self { handle, runtime, said: BTreeMap::new() }
+    }
+
+    fn plan(&mut self, peer: &str, plan: PeerPlan) {
+        self.handle.session(PeerName::from(peer), Some(Box::new(plan)));
+    }
+
+    fn remove(&mut self, peer: &str) {
+        self.handle.session(PeerName::from(peer), None);
+    }
+
+    fn routes(&self, peer: &str, changes: Vec<Change>) {
+        self.handle.routes(&PeerName::from(peer), changes);
+    }
+
+    /// Waits until what is said of a peer is so.
+    #[track_caller]
+    fn wait(&mut self, peer: &str, is: impl Fn(&PeerReport) -> bool) -> PeerReport {
+        let name = PeerName::from(peer);
+        let Self { handle, runtime, said } = self;
+        let waiting = async {
+            loop {
+                if let Some(Some(report)) = said.get(&name)
+                    && is(report)
+                {
+                    return PeerReport::clone(report);
+                }
+                said.extend(handle.news().await.unwrap());
+            }
+        };
+        let outcome = runtime.block_on(async { tokio::time::timeout(PATIENCE, waiting).await });
+        outcome.unwrap_or_else(|_| panic!("waited in vain; {peer} is {:?}", self.said.get(&name)))
+    }
+
+    fn established(&mut self, peer: &str) -> PeerReport {
+        self.wait(peer, |report| report.state == State::Established)
+    }
+
+    /// Waits until a session is over.
+    #[track_caller]
+    fn over(&mut self, peer: &str) {
+        let name = PeerName::from(peer);
+        let Self { handle, runtime, said } = self;
+        let waiting = async {
+            while !matches!(said.get(&name), Some(None)) {
+                said.extend(handle.news().await.unwrap());
+            }
+        };
+        runtime.block_on(async { tokio::time::timeout(PATIENCE, waiting).await }).unwrap();
+    }
+
+    /// Waits until every session has said goodbye.
+    fn left(&self) {
+        let left = async { tokio::time::timeout(PATIENCE, self.handle.left()).await };
+        self.runtime.block_on(left).unwrap();
+    }
+}
+
+fn plan(remote: SocketAddr) -> PeerPlan {
+    PeerPlan {
+        settings: Settings::native(asn(OWN), PeerAs::Exactly(asn(THEIRS))),
+        remote,
+        interface: None,
+        source: None,
+        password: None,
+        hops: Hops::Unlimited,
+        router_id: None,
+    }
+}
+
+fn prefix(n: u8) -> Prefix {
+    Prefix::host(IpAddr::from([192, 168, 20, n]))
+}
+
+fn announce(n: u8) -> Vec<Change> {
+    vec![(prefix(n), Some(Arc::default()))]
+}
+
+fn withdraw(n: u8) -> Vec<Change> {
+    vec![(prefix(n), None)]
+}
+
+#[test]
+fn a_route_reaches_the_router_goes_again_and_so_does_the_session() {
+    let router = Router::on("127.10.0.1");
+    let mut bench = Bench::new();
+    bench.plan("router", plan(router.address));
+    bench.routes("router", announce(100));
+    let mut talk = router.session();
+    assert_eq!(talk.hear(), Heard::Announced(vec![prefix(100)]));
+    assert_eq!(talk.hear(), Heard::EndOfRib);
+    let report = bench.wait("router", |report| report.told == 1 && report.settled);
+    assert_eq!((report.wanted, report.drops, report.last_down), (1, 0, None));
+    assert_eq!(report.local.unwrap(), talk.stream.peer_addr().unwrap());
+
+    bench.routes("router", [announce(101), withdraw(100)].concat());
+    assert_eq!(talk.hear(), Heard::Announced(vec![prefix(101)]));
+    assert_eq!(talk.hear(), Heard::Withdrawn(vec![prefix(100)]));
+
+    bench.remove("router");
+    assert_eq!(talk.hear(), Heard::Withdrawn(vec![prefix(101)]));
+    assert_eq!(talk.hear(), Heard::Notification(Code::PEER_DECONFIGURED.into()));
+    assert_eq!(talk.hear(), Heard::Closed);
+    drop(talk);
+    bench.over("router");
+}
+
+#[test]
+fn an_ipv6_router_is_dialled_like_any_other() {
+    let router = Router::on("::1");
+    let mut bench = Bench::new();
+    bench.plan("router", plan(router.address));
+    let _talk = router.session();
+    let report = bench.established("router");
+    // The interface's IPv4 address is the identifier, and where IPv4 routes lead.
+    assert_eq!(report.finding, None);
+}
+
+#[test]
+fn a_speaker_that_ends_tells_its_routes_to_be_about_to_go_withdraws_them_and_says_why() {
+    let router = Router::on("127.10.1.1");
+    let mut bench = Bench::new();
+    bench.plan("router", plan(router.address));
+    bench.routes("router", announce(100));
+    let mut talk = router.session();
+    assert_eq!(talk.hear(), Heard::Announced(vec![prefix(100)]));
+    assert_eq!(talk.hear(), Heard::EndOfRib);
+    bench.established("router");
+    // One that was never up has nobody to say goodbye to.
+    bench.plan("nobody", plan("127.10.1.2:9".parse().unwrap()));
+
+    let text = "node k8s-node-1: the speaker is stopped";
+    bench.handle.leave(&Goodbye::shutdown(text, Duration::from_millis(100)));
+    assert_eq!(talk.hear(), Heard::AboutToGo(vec![prefix(100)]));
+    assert_eq!(talk.hear(), Heard::Withdrawn(vec![prefix(100)]));
+    let Heard::Notification(last) = talk.hear() else { panic!() };
+    assert_eq!(last.code, Code::ADMINISTRATIVE_SHUTDOWN);
+    assert_eq!(last.detail(), Detail::Text(text.to_owned()));
+    drop(talk);
+    bench.left();
+}
+
+#[test]
+fn another_password_is_taken_on_the_live_session() {
+    let router = Router::on("127.10.2.1");
+    let source: IpAddr = "127.10.2.2".parse().unwrap();
+    tcp::set_password(&router.listener, source, b"one").unwrap();
+    let with = |password: &[u8]| PeerPlan {
+        source: Some(source),
+        password: Password::new(password),
+        ..plan(router.address)
+    };
+    let mut bench = Bench::new();
+    bench.plan("router", with(b"one"));
+    let mut talk = router.session();
+    assert_eq!(talk.hear(), Heard::EndOfRib);
+    let before = bench.established("router");
+    for password in [&b"two"[..], b"", b"three"] {
+        bench.plan("router", with(password));
+        bench.routes("router", announce(100));
+        tcp::set_password(&talk.stream, source, password).unwrap();
+        assert_eq!(talk.hear(), Heard::Announced(vec![prefix(100)]));
+        bench.routes("router", withdraw(100));
+        assert_eq!(talk.hear(), Heard::Withdrawn(vec![prefix(100)]));
+    }
+    let after = bench.wait("router", |report| report.counters.sent.updates >= 7);
+    assert_eq!((after.since, after.drops), (before.since, 0));
+}
+
+#[test]
+fn another_source_address_is_another_session_that_is_told_the_same_routes() {
+    let router = Router::on("127.10.3.1");
+    let from = |source: &str| PeerPlan { source: Some(source.parse().unwrap()), ..plan(router.address) };
+    let mut bench = Bench::new();
+    bench.plan("router", from("127.10.3.2"));
+    bench.routes("router", announce(100));
+    let mut talk = router.session();
+    assert_eq!(talk.from, "127.10.3.2".parse::<IpAddr>().unwrap());
+    assert_eq!(talk.hear(), Heard::Announced(vec![prefix(100)]));
+    bench.plan("router", from("127.10.3.3"));
+    let last = talk.last_word().unwrap();
+    assert_eq!(last.code, Code::ADMINISTRATIVE_RESET);
+    assert_eq!(last.detail(), Detail::Text("the source address has changed".to_owned()));
+    let mut talk = router.session();
+    assert_eq!(talk.from, "127.10.3.3".parse::<IpAddr>().unwrap());
+    assert_eq!(talk.hear(), Heard::Announced(vec![prefix(100)]));
+
+    // One that the peer does not see leaves the session up.
+    let mut settings = from("127.10.3.3");
+    settings.settings.retry_at_most = Duration::from_secs(7);
+    bench.plan("router", settings);
+    bench.routes("router", withdraw(100));
+    assert_eq!(talk.hear(), Heard::EndOfRib);
+    assert_eq!(talk.hear(), Heard::Withdrawn(vec![prefix(100)]));
+    assert_eq!(bench.wait("router", |report| report.wanted == 0).drops, 1);
+}
+
+#[test]
+fn a_peer_that_comes_again_while_it_says_goodbye_is_another_session() {
+    let router = Router::on("127.10.4.1");
+    let mut bench = Bench::new();
+    bench.plan("router", plan(router.address));
+    let mut first = router.session();
+    bench.established("router");
+    bench.remove("router");
+    bench.plan("router", plan(router.address));
+    bench.routes("router", announce(100));
+    let mut second = router.session();
+    assert_eq!(second.hear(), Heard::Announced(vec![prefix(100)]));
+    assert_eq!(first.last_word(), Some(Code::PEER_DECONFIGURED.into()));
+    drop(first);
+    bench.wait("router", |report| report.told == 1);
+    // The end of the first one passes without a word.
+    let end = std::time::Instant::now() + PATIENCE;
+    while !bench.handle.leaving.is_empty() {
+        assert!(std::time::Instant::now() < end, "it does not end");
+        let Bench { handle, runtime, .. } = &mut bench;
+        let news = async { tokio::time::timeout(Duration::from_millis(10), handle.news()).await };
+        if let Ok(news) = runtime.block_on(news) {
+            assert!(news.unwrap().iter().all(|(_, report)| report.is_some()));
+        }
+    }
+}
+
+#[test]
+fn s73_a_source_address_that_the_node_lacks_is_named() {
+    let mut bench = Bench::new();
+    let source = Some("192.0.2.77".parse().unwrap());
+    bench.plan("router", PeerPlan { source, ..plan("127.10.5.1:9".parse().unwrap()) });
+    let report = bench.wait("router", |report| report.last_down.is_some());
+    let words = "address \"192.0.2.77\" doesn't exist on this host".to_owned();
+    assert_eq!(report.last_down.unwrap().1, Down::NotConnected(words));
+    let source = Some("::1".parse().unwrap());
+    bench.plan("router", PeerPlan { source, ..plan("127.10.5.1:9".parse().unwrap()) });
+    bench.wait("router", |report| {
+        report.last_down.as_ref().is_some_and(|(_, down)| down.to_string().contains("another IP family"))
+    });
+}
+
+/// A router behind which connections get no answer: its queue is full, so SYNs are dropped.
+fn swallows(address: &str) -> (socket2::Socket, Vec<std::net::TcpStream>, SocketAddr) {
+    let address: SocketAddr = (address.parse::<IpAddr>().unwrap(), 0).into();
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket.bind(&address.into()).unwrap();
+    socket.listen(0).unwrap();
+    let address = socket.local_addr().unwrap().as_socket().unwrap();
+    let connect = || std::net::TcpStream::connect_timeout(&address, Duration::from_millis(200));
+    let queue: Vec<_> = std::iter::from_fn(|| connect().ok()).collect();
+    (socket, queue, address)
+}
+
+#[test]
+fn peers_that_do_not_answer_read_stop_or_listen_delay_nobody() {
+    let good = Router::on("127.10.6.1");
+    let mut bench = Bench::new();
+    bench.plan("good", plan(good.address));
+    let mut talk = good.session();
+    assert_eq!(talk.hear(), Heard::EndOfRib);
+    let before = bench.established("good");
+
+    // S02, S63: one refuses, one swallows SYNs, one is mute, one floods, one never reads.
+    let (_socket, _queue, nowhere) = swallows("127.10.6.2");
+    let [mute, flood, full] = ["127.10.6.3", "127.10.6.4", "127.10.6.5"].map(Router::on);
+    socket2::SockRef::from(&full.listener).set_recv_buffer_size(4096).unwrap();
+    bench.plan("refuses", plan("127.10.6.6:9".parse().unwrap()));
+    for (name, remote) in
+        [("nowhere", nowhere), ("mute", mute.address), ("flood", flood.address), ("full", full.address)]
+    {
+        bench.plan(name, plan(remote));
+    }
+    let _mute = mute.accept();
+    let mut flooding = flood.session();
+    let flooder = std::thread::spawn(move || {
+        let keepalives = ferrolb_bgp::wire::keepalive().repeat(1000);
+        while flooding.try_say(&keepalives) {}
+    });
+    let _full = full.session();
+    bench.established("full");
+    // Far more than what the kernel holds for one that does not read.
+    for generation in 0..20 {
+        bench.routes("full", large_routes(generation));
+        bench.routes("good", announce(100));
+        assert_eq!(talk.hear(), Heard::Announced(vec![prefix(100)]));
+        bench.routes("good", withdraw(100));
+        assert_eq!(talk.hear(), Heard::Withdrawn(vec![prefix(100)]));
+    }
+    let stuck = bench.wait("full", |report| report.wanted == 1000 && !report.settled);
+    assert_eq!(stuck.state, State::Established);
+    assert!(bench.wait("refuses", |report| report.last_down.is_some()).next_attempt.is_some());
+    assert_eq!(bench.wait("nowhere", |_| true).state, State::Connect);
+    assert_eq!(bench.wait("mute", |report| report.state == State::OpenSent).drops, 0);
+    assert!(bench.wait("flood", |report| report.counters.received.keepalives > 10_000).drops == 0);
+    // None of them keeps the speaker from ending, and the good one hears why.
+    bench.handle.leave(&Goodbye::shutdown("node k8s-node-1: the speaker is stopped", Duration::ZERO));
+    let last = talk.last_word().unwrap();
+    assert_eq!(last.code, Code::ADMINISTRATIVE_SHUTDOWN);
+    drop(talk);
+    bench.left();
+    // It ends with its connection.
+    flooder.join().unwrap();
+    let after = bench.said[&PeerName::from("good")].as_ref().unwrap().since;
+    assert_eq!(after, before.since, "the session was the same all the time");
+}
+
+/// A thousand routes, 300 KB of UPDATEs.
+fn large_routes(generation: u16) -> Vec<Change> {
+    let nth = |n: u16| {
+        let community = |m| ferrolb_bgp::wire::Community::new(n, generation * 60 + m);
+        let route = Route { communities: (0..60).map(community).collect(), ..Route::default() };
+        (Prefix::host([10, 0, n.to_be_bytes()[0], n.to_be_bytes()[1]].into()), Some(Arc::new(route)))
+    };
+    (0..1000).map(nth).collect()
+}
+
+#[test]
+fn s79_a_router_that_checks_the_distance_is_reached_once_the_plan_says_so() {
+    let router = Router::on("127.10.8.1");
+    tcp::set_hops(&router.listener, IpFamily::V4, 255).unwrap();
+    tcp::set_least_hops(&router.listener, IpFamily::V4, 255).unwrap();
+    let with = |hops| PeerPlan { hops, ..plan(router.address) };
+    let mut bench = Bench::new();
+    bench.plan("router", with(Hops::Direct));
+    bench.wait("router", |report| report.state == State::Connect);
+    // It does not wait for the end of an attempt that is in vain.
+    bench.plan("router", with(Hops::Gtsm(1)));
+    let _talk = router.session();
+    assert_eq!(bench.established("router").drops, 0);
+}
+
+#[test]
+fn the_right_password_connects_at_once_after_a_wrong_one() {
+    let router = Router::on("127.10.9.1");
+    let source: IpAddr = "127.10.9.2".parse().unwrap();
+    tcp::set_password(&router.listener, source, b"right").unwrap();
+    let with = |password: &[u8]| PeerPlan {
+        source: Some(source),
+        password: Password::new(password),
+        ..plan(router.address)
+    };
+    let mut bench = Bench::new();
+    bench.plan("router", with(b"wrong"));
+    bench.wait("router", |report| report.state == State::Connect);
+    bench.plan("router", with(b"right"));
+    let mut talk = router.session();
+    assert_eq!(talk.hear(), Heard::EndOfRib);
+    assert_eq!(bench.established("router").last_down, None);
+}
+
+#[test]
+fn routes_beyond_the_limit_are_held_back_and_named_until_there_is_room() {
+    let router = Router::on("127.10.10.1");
+    let mut limited = plan(router.address);
+    limited.settings.max_prefixes = Some(1);
+    let mut bench = Bench::new();
+    bench.plan("router", limited);
+    bench.routes("router", [announce(100), announce(101)].concat());
+    let mut talk = router.session();
+    assert_eq!(talk.hear(), Heard::Announced(vec![prefix(100)]));
+    assert_eq!(talk.hear(), Heard::EndOfRib);
+    let report = bench.wait("router", |report| report.told == 1 && report.finding.is_some());
+    assert!(report.finding.unwrap().contains("max-prefixes"));
+    bench.routes("router", withdraw(100));
+    let mut heard = [talk.hear(), talk.hear()];
+    heard.sort_by_key(|heard| matches!(heard, Heard::Withdrawn(_)));
+    assert_eq!(heard, [Heard::Announced(vec![prefix(101)]), Heard::Withdrawn(vec![prefix(100)])]);
+    bench.wait("router", |report| report.finding.is_none());
+}
+
+#[test]
+fn s62_a_peer_that_falls_silent_is_given_up_and_told() {
+    let router = Router::on("127.10.7.1");
+    let mut bench = Bench::new();
+    let mut short = plan(router.address);
+    short.settings.hold_time = HoldTime::seconds(3).unwrap();
+    bench.plan("router", short);
+    let mut talk = router.session();
+    bench.established("router");
+    assert_eq!(talk.last_word(), Some(Code::HOLD_TIMER_EXPIRED.into()));
+    let report = bench.wait("router", |report| report.drops == 1);
+    assert_eq!(report.last_down.unwrap().1, Down::HoldTimer { state: State::Established });
+    assert_eq!((report.told, report.local), (0, None));
+}
