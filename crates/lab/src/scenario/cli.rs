@@ -73,8 +73,8 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
             "install" => Manifests::None,
             // A cluster that is about to change its speakers.
             "mixed" => Manifests::Strangers,
-            // Two controllers come with no others.
-            "replicas" => Manifests::Ferrolb,
+            // Two controllers, and BGPSessions, come with no others.
+            "replicas" | "bgp-more" => Manifests::Ferrolb,
             _ => args.manifests,
         },
         traffic: true,

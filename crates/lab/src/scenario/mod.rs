@@ -47,7 +47,8 @@ pub const STORIES: [&str; 9] =
 /// Plays a story on a bench that is up, and reports what was seen. `api` is what the report calls the API server.
 ///
 /// The bench has to be as [`crate::Options`] makes it with daemons and without definitions; for `replicas` with
-/// [`crate::Manifests::Ferrolb`], for `bgp` and `bgp-more` with definitions, for `mixed` with definitions and [`crate::Manifests::Strangers`], for `install` without daemons and with [`crate::Manifests::None`].
+/// [`crate::Manifests::Ferrolb`], for `bgp` and `bgp-more` with definitions, the latter
+/// with [`crate::Manifests::Ferrolb`] as well, for `mixed` with definitions and [`crate::Manifests::Strangers`], for `install` without daemons and with [`crate::Manifests::None`].
 /// A step that is not as expected makes the report say so; it is no error.
 ///
 /// # Errors

@@ -3,8 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 
 use super::super::cluster::eventually;
 use super::super::conversation::Conversation;
@@ -95,14 +96,14 @@ async fn mesh(stage: &Stage<'_>) -> Result<Vec<Bird>> {
 }
 
 /// Waits until every BIRD has a session with both others: its sessions.
-async fn meshed(stage: &mut Stage<'_>, birds: &[Bird]) -> Result<BTreeMap<Host, Vec<String>>> {
+async fn meshed(stage: &mut Stage<'_>, birds: &[Bird]) -> Result<BTreeMap<Host, BTreeMap<String, Duration>>> {
     let mut sessions = BTreeMap::new();
     for bird in birds {
         let words: Vec<String> = bird.words("show protocols").iter().map(|word| quoted(word)).collect();
         stage.story.command(format!("ferrolb lab exec {} -- {}", bird.host(), words.join(" ")));
         let up = eventually(SOON * 2, async || {
             let up = established(bird).await?;
-            ensure!(up.len() == 2, "BIRD on {} has sessions {up:?}", bird.host());
+            ensure!(up.len() == 2, "BIRD on {} has sessions {:?}", bird.host(), up.keys());
             Ok(up)
         })
         .await?;
@@ -111,10 +112,35 @@ async fn meshed(stage: &mut Stage<'_>, birds: &[Bird]) -> Result<BTreeMap<Host, 
     Ok(sessions)
 }
 
-/// BIRD's sessions that are up, each with the moment since when it is.
-pub(super) async fn established(bird: &Bird) -> Result<Vec<String>> {
+/// BIRD's sessions that are up, each with the time of day since when it is.
+pub(super) async fn established(bird: &Bird) -> Result<BTreeMap<String, Duration>> {
     let said = bird.ask("show protocols").await?;
-    let up =
-        said.lines().filter(|line| line.starts_with("mesh_") && line.trim_end().ends_with("Established"));
-    Ok(up.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect())
+    let mut up = BTreeMap::new();
+    for line in said.lines() {
+        // Name, protocol, table, state, since, and the session's state.
+        if let [name, "BGP", _, "up", since, "Established"] = line.split_whitespace().collect::<Vec<_>>()[..]
+        {
+            up.insert(name.to_owned(), time_of_day(since).with_context(|| line.to_owned())?);
+        }
+    }
+    Ok(up)
+}
+
+/// `12:50:26.913`.
+fn time_of_day(text: &str) -> Option<Duration> {
+    let mut parts = text.splitn(3, ':');
+    let (hours, minutes) = (parts.next()?.parse::<u64>().ok()?, parts.next()?.parse::<u64>().ok()?);
+    let seconds = parts.next()?.parse::<f64>().ok()?;
+    Some(Duration::from_secs(hours * 3600 + minutes * 60) + Duration::try_from_secs_f64(seconds).ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_of_day_is_since_midnight() {
+        assert_eq!(time_of_day("01:02:03.500"), Some(Duration::from_millis(3_723_500)));
+        assert_eq!(time_of_day("2026-11-30"), None);
+    }
 }

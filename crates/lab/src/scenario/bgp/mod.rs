@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 
@@ -61,8 +62,8 @@ pub(super) async fn play(bench: &Bench, api: &str, show: Show) -> Report {
 struct Ground {
     router: Frr,
     birds: Vec<Bird>,
-    /// Their sessions at the beginning.
-    meshed: BTreeMap<Host, Vec<String>>,
+    /// Their sessions at the beginning, with the time of day since when each was up.
+    meshed: BTreeMap<Host, BTreeMap<String, Duration>>,
     /// BGP on the router's interface, from the beginning.
     wire: Conversation,
 }

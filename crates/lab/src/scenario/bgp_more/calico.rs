@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A router that already speaks with BIRD on a node, as with Calico's, and takes no second session from its address.
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, Result, ensure};
 use ferrolb_bgp::wire::{Code, Message};
+use serde_json::Value;
 
-use super::super::cluster::eventually;
+use super::super::cluster::{BGP_SESSION, eventually, text};
 use super::super::conversation::Said;
 use super::super::routing;
 use super::super::stage::{SOON, Stage};
 use super::super::story::Seen;
-use super::{Ground, PEERS, SHOP, WORKERS};
+use super::{Ground, PEERS, SHOP, SYSTEM, WORKERS};
 use crate::host::Host;
 use crate::routers::Bird;
 
@@ -42,19 +43,35 @@ async fn refused(stage: &mut Stage<'_>, ground: &Ground) -> Seen {
         matches!(&said.message, Some(Message::Notification(told)) if to_node && told.code == Code::COLLISION_RESOLUTION)
     };
     ground.wire.hears(Host::Router.address().into(), mark, SOON, collision).await?;
-    let said = eventually(SOON, async || {
-        let daemons = stage.daemons().await?;
-        let own =
-            daemons.iter().find(|running| running.node == Host::Node1 && running.daemon.name() == "speaker");
-        let log = stage.bench.log(&own.context("no speaker on k8s-node-1")?.pod);
-        let line = log.lines().rev().find(|line| line.contains("ollision")).map(str::to_owned);
-        line.context("the speaker of k8s-node-1 says nothing of it")
+    let reason = eventually(SOON, async || {
+        let session = session(stage, Host::Node1).await?;
+        let reason = text(&session, "/status/lastFailure/reason");
+        ensure!(reason.contains("Connection Collision Resolution"), "the last failure is {reason:?}");
+        Ok(reason.to_owned())
     })
     .await?;
-    ensure!(said.contains("router") || said.contains("192.168.10.1"), "{said}");
     // Once BIRD is gone the speaker gets in.
     bird.stop().await?;
     ground.outer(SHOP, &WORKERS).await?;
-    Ok("k8s-node-2 is the only next hop, and the speaker of k8s-node-1 says why; both when BIRD is gone"
-        .to_owned())
+    for node in Host::NODES {
+        eventually(SOON, async || {
+            let session = session(stage, node).await?;
+            let state = text(&session, "/status/state");
+            ensure!(state == "Established", "the BGPSession of {node} says {state:?}");
+            Ok(())
+        })
+        .await?;
+    }
+    Ok(format!(
+        "k8s-node-2 is the only next hop; the BGPSession of k8s-node-1 says: {reason}; both when BIRD is gone"
+    ))
+}
+
+/// The BGPSession of a node with the router.
+async fn session(stage: &Stage<'_>, node: Host) -> Result<Value> {
+    let sessions = stage.cluster.list(BGP_SESSION, SYSTEM).await?;
+    let own = sessions.into_iter().find(|session| {
+        text(session, "/status/node") == node.name() && text(session, "/status/peer") == "router"
+    });
+    own.with_context(|| format!("there is no BGPSession of {node} with the router"))
 }
