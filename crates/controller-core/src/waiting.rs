@@ -131,7 +131,7 @@ mod tests {
             l2_advertisements: vec![],
         };
         let pools = [(pool.name.clone(), Arc::new(pool))].into();
-        let mut allocator = Allocator::new(&Config { pools, pools_incomplete: false });
+        let mut allocator = Allocator::new(&Config { pools, ..Config::default() });
         allocator.converge(&claim("holder"));
         allocator.take_changes();
         allocator

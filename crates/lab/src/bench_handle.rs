@@ -66,6 +66,11 @@ impl Bench {
         Self { ledger, topology, client: ClientDebug(client), api, progress }
     }
 
+    /// What the lab has made, for what is to live as long as it does.
+    pub(crate) const fn ledger(&self) -> &Arc<Ledger> {
+        &self.ledger
+    }
+
     /// Which API server it has.
     pub const fn api(&self) -> &ApiSource {
         &self.api

@@ -36,6 +36,7 @@ mod outage;
 mod placement;
 mod pod;
 mod progress;
+mod routers;
 pub mod scenario;
 mod seed;
 mod stage;

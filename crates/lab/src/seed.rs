@@ -77,6 +77,11 @@ pub(crate) async fn cluster(client: &Client, crds: bool, manifests: Manifests) -
         for definition in ferrolb_api::manifests(ferrolb_api::DEFAULT_NAMESPACE) {
             put(client, &definition).await?;
         }
+        if manifests == Manifests::Ferrolb {
+            for definition in ferrolb_api::own_manifests() {
+                put(client, &definition).await?;
+            }
+        }
     }
     for document in manifests.documents()?.iter().filter(|document| !is_workload(document)) {
         put(client, document).await?;

@@ -34,10 +34,24 @@ pub(crate) const IP: Tool = Tool { program: "ip", install: "apt-get install ipro
 /// Listening sockets from the command line.
 pub(crate) const SS: Tool = Tool { program: "ss", install: "apt-get install iproute2" };
 
+/// FRR: the router of the stories about BGP. Its daemons are not in anybody's `PATH`.
+pub(crate) const BGPD: Tool = Tool { program: "/usr/lib/frr/bgpd", install: "apt-get install frr" };
+/// FRR's way into the kernel.
+pub(crate) const ZEBRA: Tool = Tool { program: "/usr/lib/frr/zebra", install: "apt-get install frr" };
+/// FRR's command line.
+pub(crate) const VTYSH: Tool = Tool { program: "vtysh", install: "apt-get install frr" };
+/// BIRD: what a network plugin runs on every node.
+pub(crate) const BIRD: Tool = Tool { program: "bird", install: "apt-get install bird2" };
+/// BIRD's command line.
+pub(crate) const BIRDC: Tool = Tool { program: "birdc", install: "apt-get install bird2" };
+
+/// What stories about BGP call beside that.
+pub(crate) const OF_ROUTERS: [Tool; 5] = [BGPD, ZEBRA, VTYSH, BIRD, BIRDC];
+
 /// What every story calls; `kubectl` is played through the API where it is not installed.
 pub(crate) const OF_STORIES: [Tool; 5] = [NFT, ARPING, CURL, IP, SS];
 
-const ALL: [Tool; 7] = [NFT, ARPING, CURL, KUBECTL, OPENSSL, IP, SS];
+const ALL: [Tool; 12] = [NFT, ARPING, CURL, KUBECTL, OPENSSL, IP, SS, BGPD, ZEBRA, VTYSH, BIRD, BIRDC];
 
 /// Checks that every tool is installed.
 ///

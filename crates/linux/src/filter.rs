@@ -104,6 +104,19 @@ pub(crate) const EVERY_NDP: [libc::sock_filter; 9] = [
     give(0),
 ];
 
+/// TCP over either family; of IPv6, what has no extension headers.
+pub(crate) const EVERY_TCP: [libc::sock_filter; 9] = [
+    load(libc::BPF_H, TYPE),
+    equal(libc::ETH_P_IP as u32, 0, 2),
+    load(libc::BPF_B, PROTOCOL),
+    equal(TCP, 3, 4),
+    equal(libc::ETH_P_IPV6 as u32, 0, 3),
+    load(libc::BPF_B, NEXT_HEADER),
+    equal(TCP, 0, 1),
+    give(TCP_KEPT),
+    give(0),
+];
+
 /// ARP requests for one of these addresses and replies to whoever has one, except those that the interface only overheard
 /// and those that go out; and replies to nobody's address, which answer a probe. `most` is one of [`SIZES`].
 pub(crate) fn arp_requests(targets: Targets<'_>, most: usize) -> Vec<libc::sock_filter> {
@@ -244,10 +257,16 @@ const ARP_KEPT: u32 = 128;
 /// Bytes of a frame of Neighbor Discovery that are handed over; options may be long.
 const NDP_KEPT: u32 = 2048;
 
+/// Bytes of a frame with TCP that are handed over: all of it, also where the kernel has put several segments together.
+const TCP_KEPT: u32 = 1 << 17;
+
 /// Where Ethernet's type, ARP's operation and ARP's target address stand in a frame.
 const TYPE: u32 = 12;
 const OPERATION: u32 = 20;
 const ARP_TARGET: u32 = 38;
+
+/// Where IPv4's protocol stands in a frame.
+const PROTOCOL: u32 = 23;
 
 /// Where IPv6's next header, ICMPv6's type and the target address stand in a frame.
 const NEXT_HEADER: u32 = 20;
@@ -258,6 +277,7 @@ const NDP_TARGET: u32 = 62;
 const REQUEST: u32 = 1;
 const REPLY: u32 = 2;
 
+const TCP: u32 = libc::IPPROTO_TCP as u32;
 const ICMPV6: u32 = libc::IPPROTO_ICMPV6 as u32;
 const SOLICITATION: u32 = 135;
 const ADVERTISEMENT: u32 = 136;
@@ -564,6 +584,26 @@ mod tests {
         assert_eq!(run(&EVERY_NDP, &neighbor(0x86dd, 58, 133, pool[1]), HOST), 0);
         assert_eq!(run(&EVERY_NDP, &neighbor(0x86dd, 6, 135, pool[1]), HOST), 0);
         assert_eq!(run(&EVERY_NDP, &neighbor(0x0806, 58, 135, pool[1]), HOST), 0);
+    }
+
+    #[test]
+    fn tcp_of_either_family_passes_whichever_way_it_goes() {
+        let packet = |kind: u16, v4: u8, v6: u8| {
+            let mut frame = neighbor(kind, v6, 0, Ipv6Addr::LOCALHOST);
+            frame[23] = v4;
+            frame
+        };
+        for (kind, v4, v6, kept) in [
+            (0x0800, 6, 0, TCP_KEPT),
+            (0x0800, 17, 6, 0),
+            (0x86dd, 0, 6, TCP_KEPT),
+            (0x86dd, 6, 58, 0),
+            (0x0806, 6, 6, 0),
+        ] {
+            for packet_type in [HOST, OUTGOING] {
+                assert_eq!(run(&EVERY_TCP, &packet(kind, v4, v6), packet_type), kept, "{kind:#x} {v4} {v6}");
+            }
+        }
     }
 
     #[test]

@@ -43,6 +43,9 @@ pub enum Frames {
     ObservedArp,
     /// As [`ObservedArp`](Self::ObservedArp), of Neighbor Solicitations and Advertisements.
     ObservedNdp,
+    /// As [`ObservedArp`](Self::ObservedArp), of TCP over either family. A frame may hold several segments, put together: up
+    /// to 64 KiB.
+    ObservedTcp,
 }
 
 /// What is known of a received frame beside its bytes.
@@ -91,9 +94,12 @@ impl PacketSocket {
                 socket.switch_on(libc::SOL_PACKET, libc::PACKET_AUXDATA)?;
                 socket.bind(0)?; // sends, and receives nothing
             }
-            Frames::ObservedArp | Frames::ObservedNdp => {
-                let arp = frames == Frames::ObservedArp;
-                socket.filter(if arp { &filter::EVERY_ARP } else { &filter::EVERY_NDP })?;
+            Frames::ObservedArp | Frames::ObservedNdp | Frames::ObservedTcp => {
+                socket.filter(match frames {
+                    Frames::ObservedNdp => &filter::EVERY_NDP,
+                    Frames::ObservedTcp => &filter::EVERY_TCP,
+                    _ => &filter::EVERY_ARP,
+                })?;
                 socket.switch_on(libc::SOL_SOCKET, libc::SO_TIMESTAMPNS)?;
                 socket.bind(libc::ETH_P_ALL)?; // a socket of one protocol does not see what goes out
             }
@@ -159,7 +165,9 @@ impl PacketSocket {
         let program = match self.frames {
             Frames::ArpRequests => filter::arp_requests,
             Frames::NeighborDiscovery => filter::neighbor_discovery,
-            Frames::ArpReplies | Frames::ObservedArp | Frames::ObservedNdp => return Ok(()),
+            Frames::ArpReplies | Frames::ObservedArp | Frames::ObservedNdp | Frames::ObservedTcp => {
+                return Ok(());
+            }
         };
         // A program that is too large for the socket's memory is made smaller, at the price of its precision.
         let too_large = |error: &io::Error| error.raw_os_error() == Some(libc::ENOMEM);

@@ -54,6 +54,9 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     tools::require_root()?;
     // Now, and not one by one in the steps that call them.
     tools::require(&tools::OF_STORIES)?;
+    if args.story.starts_with("bgp") {
+        tools::require(&tools::OF_ROUTERS)?;
+    }
     let (api, api_name) = match (&args.kubeconfig, args.api) {
         (Some(path), _) => (ApiSource::Kubeconfig(path.clone()), path.display().to_string()),
         (None, kind) => (kind.source(), kind.name().to_owned()),
@@ -64,14 +67,14 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         name: args.name.clone(),
         api,
         // Most stories apply them; until then the daemons wait for them.
-        crds: ["announcing", "members", "mixed"].contains(&args.story.as_str()),
+        crds: ["announcing", "bgp", "bgp-more", "members", "mixed"].contains(&args.story.as_str()),
         daemons: !installs,
         manifests: match args.story.as_str() {
             "install" => Manifests::None,
             // A cluster that is about to change its speakers.
             "mixed" => Manifests::Strangers,
-            // Two controllers come with no others.
-            "replicas" => Manifests::Ferrolb,
+            // Two controllers, and BGPSessions, come with no others.
+            "replicas" | "bgp-more" => Manifests::Ferrolb,
             _ => args.manifests,
         },
         traffic: true,

@@ -148,6 +148,10 @@ pub(crate) const CLUSTER_ROLE_BINDING: Kind = Kind {
 /// The same kind in its deprecated version.
 pub(crate) const BGP_PEER_V1BETA1: Kind = Kind { version: "v1beta1", ..BGP_PEER };
 pub(crate) const L2_STATUS: Kind = Kind::metallb("ServiceL2Status", "servicel2status", "servicel2statuses");
+pub(crate) const BGP_STATUS: Kind =
+    Kind::metallb("ServiceBGPStatus", "servicebgpstatus", "servicebgpstatuses");
+pub(crate) const BGP_SESSION: Kind =
+    Kind { group: "ferrolb.io", version: "v1", ..Kind::metallb("BGPSession", "bgpsession", "bgpsessions") };
 pub(crate) const CONFIGURATION_STATE: Kind =
     Kind::metallb("ConfigurationState", "configurationstate", "configurationstates");
 

@@ -15,9 +15,12 @@ use anyhow::{Result, bail};
 use crate::bench_handle::Bench;
 
 mod announcing;
+mod bgp;
+mod bgp_more;
 mod cli;
 mod cluster;
 mod controller;
+mod conversation;
 mod faults;
 mod install;
 mod l2;
@@ -27,6 +30,8 @@ mod ndp;
 pub mod picture;
 mod recorded;
 mod replicas;
+mod routing;
+mod segments;
 mod stage;
 pub mod story;
 mod table;
@@ -37,13 +42,14 @@ pub use cli::{RunArgs, run};
 pub use story::{Report, Show, Step};
 
 /// The names of all stories.
-pub const STORIES: [&str; 8] =
-    ["hello", "l2", "announcing", "members", "mixed", "controller", "replicas", "install"];
+pub const STORIES: [&str; 10] =
+    ["hello", "l2", "bgp", "bgp-more", "announcing", "members", "mixed", "controller", "replicas", "install"];
 
 /// Plays a story on a bench that is up, and reports what was seen. `api` is what the report calls the API server.
 ///
 /// The bench has to be as [`crate::Options`] makes it with daemons and without definitions; for `replicas` with
-/// [`crate::Manifests::Ferrolb`], for `mixed` with definitions and [`crate::Manifests::Strangers`], for `install` without daemons and with [`crate::Manifests::None`].
+/// [`crate::Manifests::Ferrolb`], for `bgp` and `bgp-more` with definitions, the latter
+/// with [`crate::Manifests::Ferrolb`] as well, for `mixed` with definitions and [`crate::Manifests::Strangers`], for `install` without daemons and with [`crate::Manifests::None`].
 /// A step that is not as expected makes the report say so; it is no error.
 ///
 /// # Errors
@@ -52,6 +58,8 @@ pub async fn play(name: &str, bench: &Bench, api: &str, show: Show) -> Result<Re
     match name {
         "hello" => Ok(l2::begin(bench, api, show).await),
         "l2" => Ok(l2::play(bench, api, show).await),
+        "bgp" => Ok(bgp::play(bench, api, show).await),
+        "bgp-more" => Ok(bgp_more::play(bench, api, show).await),
         "controller" => Ok(controller::play(bench, api, show).await),
         "replicas" => Ok(replicas::play(bench, api, show).await),
         "install" => Ok(install::play(bench, api, show).await),

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A router that already speaks with BIRD on a node, as with Calico's, and takes no second session from its address.
+
+use anyhow::{Context as _, Result, ensure};
+use ferrolb_bgp::wire::{Code, Message};
+use serde_json::Value;
+
+use super::super::cluster::{BGP_SESSION, eventually, text};
+use super::super::conversation::Said;
+use super::super::routing;
+use super::super::stage::{SOON, Stage};
+use super::super::story::Seen;
+use super::{Ground, PEERS, SHOP, SYSTEM, WORKERS};
+use crate::host::Host;
+use crate::routers::Bird;
+
+/// BIRD on k8s-node-1, with a session to the router.
+const BIRD: &str = "log stderr all;\nrouter id 192.168.10.20;\nprotocol device { }\nprotocol bgp tor {\n  local \
+                    192.168.10.20 as 64512;\n  neighbor 192.168.10.1 as 64513;\n  connect delay time 0; connect retry \
+                    time 1; error wait time 1, 2;\n  ipv4 { import none; export none; };\n}\n";
+
+pub(super) async fn chapter(stage: &mut Stage<'_>, ground: &Ground) {
+    stage.story.chapter("Beside Calico");
+    stage
+        .step(
+            "a router that speaks with BIRD already",
+            "it refuses the speaker's session with Cease/Connection Collision Resolution; the others are up",
+            async |stage: &mut Stage<'_>| refused(stage, ground).await,
+        )
+        .await;
+}
+
+async fn refused(stage: &mut Stage<'_>, ground: &Ground) -> Seen {
+    stage.remove(&[PEERS]).await?;
+    routing::settled(&ground.router, &Host::NODES.map(|node| (node, "Active", 0))).await?;
+    let bird = Bird::start(stage.bench, Host::Node1, BIRD).await?;
+    routing::settled(&ground.router, &[(Host::Node1, "Established", 0)]).await?;
+    let mark = ground.wire.mark();
+    stage.apply(PEERS).await?;
+    ground.outer(SHOP, &[Host::Node2]).await?;
+    let collision = |said: &Said| {
+        let to_node = said.to == Host::Node1.address();
+        matches!(&said.message, Some(Message::Notification(told)) if to_node && told.code == Code::COLLISION_RESOLUTION)
+    };
+    ground.wire.hears(Host::Router.address().into(), mark, SOON, collision).await?;
+    let reason = eventually(SOON, async || {
+        let session = session(stage, Host::Node1).await?;
+        let reason = text(&session, "/status/lastFailure/reason");
+        ensure!(reason.contains("Connection Collision Resolution"), "the last failure is {reason:?}");
+        Ok(reason.to_owned())
+    })
+    .await?;
+    // Once BIRD is gone the speaker gets in.
+    bird.stop().await?;
+    ground.outer(SHOP, &WORKERS).await?;
+    for node in Host::NODES {
+        eventually(SOON, async || {
+            let session = session(stage, node).await?;
+            let state = text(&session, "/status/state");
+            ensure!(state == "Established", "the BGPSession of {node} says {state:?}");
+            Ok(())
+        })
+        .await?;
+    }
+    Ok(format!(
+        "k8s-node-2 is the only next hop; the BGPSession of k8s-node-1 says: {reason}; both when BIRD is gone"
+    ))
+}
+
+/// The BGPSession of a node with the router.
+async fn session(stage: &Stage<'_>, node: Host) -> Result<Value> {
+    let sessions = stage.cluster.list(BGP_SESSION, SYSTEM).await?;
+    let own = sessions.into_iter().find(|session| {
+        text(session, "/status/node") == node.name() && text(session, "/status/peer") == "router"
+    });
+    own.with_context(|| format!("there is no BGPSession of {node} with the router"))
+}
