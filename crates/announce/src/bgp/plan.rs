@@ -44,13 +44,17 @@ impl BgpOffer {
             && self.advertisements.iter().any(|advertisement| advertisement.is_for(name))
     }
 
-    fn shares(&self) -> impl Iterator<Item = (Prefix, Share)> {
-        self.advertisements.iter().flat_map(|advertisement| {
-            self.ips.iter().map(|ip| {
-                let share = Share { advertisement: Arc::clone(advertisement), endpoints: self.endpoints };
-                (advertisement.prefix(*ip), share)
-            })
-        })
+    /// What it does for each of its prefixes.
+    fn shares(&self) -> BTreeMap<Prefix, Share> {
+        let mut shares: BTreeMap<Prefix, Share> = BTreeMap::new();
+        for advertisement in &self.advertisements {
+            let prefixes: BTreeSet<Prefix> = self.ips.iter().map(|ip| advertisement.prefix(*ip)).collect();
+            for prefix in prefixes {
+                let none = || Share { advertisements: Vec::new(), endpoints: self.endpoints };
+                shares.entry(prefix).or_insert_with(none).advertisements.push(Arc::clone(advertisement));
+            }
+        }
+        shares
     }
 }
 

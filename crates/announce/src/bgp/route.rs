@@ -19,10 +19,12 @@ pub struct BgpRoute {
     pub endpoints: Option<u32>,
 }
 
-/// One reason for a prefix: an advertisement, for a Service with so many endpoints on the node.
+/// One reason for a prefix: a Service with so many endpoints on the node, by these advertisements. It is one, however
+/// many of its addresses and advertisements come to the prefix.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Share {
-    pub(super) advertisement: Arc<BgpAdvertisement>,
+    /// In order of their names.
+    pub(super) advertisements: Vec<Arc<BgpAdvertisement>>,
     pub(super) endpoints: Option<u32>,
 }
 
@@ -51,22 +53,23 @@ impl Shares {
     /// The route for a peer; `None` if no advertisement is for it.
     pub(super) fn route(&self, peer: &PeerName) -> Option<BgpRoute> {
         let mut route: Option<BgpRoute> = None;
-        for (share, count) in self.0.iter().filter(|(share, _)| share.advertisement.is_for(peer)) {
-            let advertisement = &share.advertisement;
+        for (share, count) in &self.0 {
+            let mut for_peer = share.advertisements.iter().filter(|one| one.is_for(peer)).peekable();
+            if for_peer.peek().is_none() {
+                continue;
+            }
             let endpoints = share.endpoints.map(|endpoints| endpoints.saturating_mul(*count));
-            route = Some(match route {
-                None => BgpRoute {
-                    local_pref: advertisement.local_pref,
-                    communities: advertisement.communities.clone(),
-                    endpoints,
-                },
-                Some(mut route) => {
-                    route.local_pref = route.local_pref.max(advertisement.local_pref);
-                    route.communities.extend(&advertisement.communities);
-                    route.endpoints = route.endpoints.zip(endpoints).map(|(a, b)| a.saturating_add(b));
-                    route
+            let all = match &mut route {
+                None => route.insert(BgpRoute { endpoints, ..BgpRoute::default() }),
+                Some(all) => {
+                    all.endpoints = all.endpoints.zip(endpoints).map(|(a, b)| a.saturating_add(b));
+                    all
                 }
-            });
+            };
+            for advertisement in for_peer {
+                all.local_pref = all.local_pref.max(advertisement.local_pref);
+                all.communities.extend(&advertisement.communities);
+            }
         }
         route
     }

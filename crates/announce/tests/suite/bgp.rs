@@ -165,6 +165,36 @@ fn of_several_preferences_for_one_prefix_the_greatest_is_told_s69() {
     assert_eq!(plan.route(&name, &peer("192.168.10.1"), prefix).unwrap().local_pref, Some(7));
 }
 
+#[test]
+fn the_endpoints_of_a_service_count_once_however_it_comes_to_a_prefix() {
+    let wide = |name| BgpAdvertisement { aggregation_v4: 24, ..advertisement(name, &[IRIS1]) };
+    let only = |name, peer: &str| BgpAdvertisement { peers: Some([peer.into()].into()), ..wide(name) };
+    // Two addresses, three endpoints; three of the four advertisements come to the same prefix.
+    let mut cluster = cluster(
+        [wide("a"), wide("b"), only("c", "p"), advertisement("d", &[IRIS1])],
+        local("10.20.30.1,10.20.30.2", &[UP1, UP1, UP1]),
+    );
+    let node = NodeName::from(IRIS1);
+    let told = |cluster: &Cluster, name: &str, prefix: &str| {
+        let mut plan = BgpPlan::default();
+        plan.replan(&cluster.inputs(&node), cluster.services.keys());
+        let route = plan.route(&name.into(), &peer("192.168.10.1"), prefix.parse().unwrap());
+        route.map(|route| route.endpoints)
+    };
+    for name in ["p", "q"] {
+        assert_eq!(told(&cluster, name, "10.20.30.0/24"), Some(Some(3)), "{name}");
+        assert_eq!(told(&cluster, name, "10.20.30.1/32"), Some(Some(3)), "{name}");
+    }
+    // Another one adds its own, once.
+    cluster.services.insert(key("t"), local("10.20.30.3", &[UP1, UP1, UP1]));
+    assert_eq!(told(&cluster, "p", "10.20.30.0/24"), Some(Some(6)));
+    // Over one that is reached over any node, there is no number.
+    cluster.services.insert(key("u"), service("10.20.30.4", &[UP1]));
+    assert_eq!(told(&cluster, "p", "10.20.30.0/24"), Some(None));
+    assert_eq!(told(&cluster, "p", "10.20.30.1/32"), Some(Some(3)));
+    assert_eq!(told(&cluster, "p", "10.20.30.9/32"), None);
+}
+
 fn services() -> impl Strategy<Value = BTreeMap<ServiceKey, Service>> {
     let service =
         (vec(0..6_u8, 0..3), any::<bool>(), vec(0..2_usize, 0..4)).prop_map(|(ips, local, nodes)| {
