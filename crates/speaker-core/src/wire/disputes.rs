@@ -155,7 +155,7 @@ impl Wire {
         let Some(address) = self.plan.as_ref().and_then(|plan| plan.addresses.get(&ip)).cloned() else {
             return;
         };
-        let rivals = self.rivals(&address);
+        let rivals = self.rivals(now, &address);
         let may_be_one = !rivals.is_empty()
             && match self.disputes.states.get(&ip).map(|state| (&state.stage, state.claimant)) {
                 None => true,
@@ -164,7 +164,7 @@ impl Wire {
                 Some((Stage::Asking { .. } | Stage::Yielded { .. }, _)) => return,
             };
         if !may_be_one {
-            let parted = address.candidates.iter().any(|node| self.is_missing(node));
+            let parted = address.candidates.iter().any(|node| self.is_missing(now, node));
             self.defend(now, ip, if parted { now } else { now + LEARNING });
             return;
         }
@@ -238,7 +238,7 @@ impl Wire {
             let Some(state) = self.disputes.states.get(&ip) else { continue };
             let goes_on = match &state.stage {
                 Stage::Asking { .. } => self.leads_alone(ip),
-                Stage::Yielded { to, .. } => self.leads(ip) && self.comes_before(ip, to),
+                Stage::Yielded { to, .. } => self.leads(ip) && self.comes_before(now, ip, to),
                 Stage::Resumed => true,
             };
             if !goes_on {
@@ -275,7 +275,7 @@ impl Wire {
             Stage::Resumed => {
                 self.end_dispute(now, ip);
                 let address = self.plan.as_ref().and_then(|plan| plan.addresses.get(&ip)).cloned();
-                let rivals = address.map(|address| self.rivals(&address)).unwrap_or_default();
+                let rivals = address.map(|address| self.rivals(now, &address)).unwrap_or_default();
                 if !rivals.is_empty() && self.leads_alone(ip) {
                     self.ask_who(now, ip, claimant, rivals, false);
                 }
@@ -290,7 +290,8 @@ impl Wire {
         if !matches!(state.stage, Stage::Asking { answers: true, .. }) {
             return;
         }
-        let Some(to) = self.disputes.node(now, claimant).filter(|node| self.comes_before(ip, node)).cloned()
+        let Some(to) =
+            self.disputes.node(now, claimant).filter(|node| self.comes_before(now, ip, node)).cloned()
         else {
             return;
         };
@@ -372,25 +373,25 @@ impl Wire {
 
     /// The hosts of those that run, are missed and come before this node: one of them may be who claims the address. The
     /// first of them, since of those that lead for want of others it is the first.
-    fn rivals(&self, address: &AddressPlan) -> Vec<IpAddr> {
+    fn rivals(&self, now: Time, address: &AddressPlan) -> Vec<IpAddr> {
         let before = address.candidates.iter().take_while(|node| **node != self.node);
-        let missing = before.filter(|node| self.is_missing(node));
+        let missing = before.filter(|node| self.is_missing(now, node));
         missing.filter_map(|node| self.peers.get(node).copied()).take(RIVALS).collect()
     }
 
-    fn comes_before(&self, ip: IpAddr, other: &NodeName) -> bool {
+    fn comes_before(&self, now: Time, ip: IpAddr, other: &NodeName) -> bool {
         let address = self.plan.as_ref().and_then(|plan| plan.addresses.get(&ip));
         let first = address
             .and_then(|address| address.candidates.iter().find(|node| *node == other || **node == self.node));
-        first == Some(other) && self.is_missing(other)
+        first == Some(other) && self.is_missing(now, other)
     }
 
-    /// Whether the node's speaker runs, and is no member, though it has not said that it leaves: MetalLB's answers on after
-    /// it has left, and is not to be left alone with an address that it is about to drop.
-    fn is_missing(&self, node: &NodeName) -> bool {
+    /// Whether the node's speaker runs, and is no member, though it has not just said that it leaves: MetalLB's answers on
+    /// after it has left, and is not to be left alone with an address that it is about to drop.
+    fn is_missing(&self, now: Time, node: &NodeName) -> bool {
         self.peers.contains_key(node)
             && matches!(&self.members, Some(members) if !members.contains(node))
-            && !self.gossip.as_ref().is_some_and(|gossip| gossip.said_goodbye(node))
+            && !self.gossip.as_ref().is_some_and(|gossip| gossip.said_goodbye(now, node))
     }
 
     fn leads(&self, ip: IpAddr) -> bool {

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use ferrolb_net_types::Mac;
+use ferrolb_speaker_core::wire::Input;
 
 use super::network::{Network, mac, vip};
 use super::{millis, seconds};
@@ -201,6 +202,25 @@ fn who_has_left_and_still_answers_is_not_given_way_to() {
         }
         network.run(seconds(3));
         assert!(network.owners().values().all(|owners| *owners == [0].into()), "seed {seed}");
+        assert_eq!(network.longest_dark(), millis(0), "seed {seed}");
+    }
+}
+
+/// A changed Secret: whoever is restarted with it says goodbye with the old key, and is no member with the new one.
+#[test]
+fn who_has_left_and_starts_again_with_another_key_gets_back_what_it_comes_first_for() {
+    for seed in 0..3 {
+        let mut network = Network::settled(seed, 2, 12);
+        network.input(1, Input::Stop);
+        assert!(network.run_until(seconds(1), |network| network.stopped.contains_key(&1)), "seed {seed}");
+        network.start_as(1, b"another");
+        let peers = network.peers(1);
+        network.input(1, Input::Peers(&peers));
+        network.forget();
+        network.run(seconds(60));
+        assert!([0, 1].iter().all(|node| network.members(*node).len() == 1), "seed {seed}: they are apart");
+        assert_eq!(network.owners(), network.rightful(), "seed {seed}");
+        assert!(network.longest_double() <= millis(1500), "seed {seed}: {:?}", network.longest_double());
         assert_eq!(network.longest_dark(), millis(0), "seed {seed}");
     }
 }

@@ -220,10 +220,10 @@ impl Machine {
         self.drain(now);
     }
 
-    /// Whether the last that was heard of a node's speaker is that it leaves.
-    pub(super) fn said_goodbye(&self, node: &NodeName) -> bool {
+    /// Whether a node's speaker has said that it leaves, so lately that whatever answers there still is that one.
+    pub(super) fn said_goodbye(&self, now: Time, node: &NodeName) -> bool {
         let member = self.engine.member(&Name::from(node.as_str()));
-        member.is_some_and(|member| member.state == State::Left)
+        member.is_some_and(|member| member.state == State::Left && now.since(member.changed) < GOODBYE)
     }
 
     /// What others have said since the last call that they have left to this one.
@@ -418,3 +418,8 @@ impl Machine {
             .min()
     }
 }
+
+/// How long a goodbye is remembered. A speaker of MetalLB that has left answers for about a second more; one of ours that
+/// is started again reads first, and where nobody lets it in that takes this long (`READ_AT_MOST`), so that what it claims
+/// then is not taken for what its former process did.
+const GOODBYE: Duration = Duration::from_secs(5);
