@@ -68,10 +68,13 @@ impl Engine {
     }
 }
 
-/// Asks one host whether it has the address, as for whether it is still reachable (RFC 4861 section 7.3.3).
+/// Asks one host whether it has the address: to the address's group, as everybody is asked (RFC 4861 section 7.2.2), in a
+/// frame for that host alone. A solicitation to the address itself (section 7.3.3) would not do: MetalLB's speaker gets
+/// what its kernel takes in, and to that the address is none of its own, but the speaker has joined the group. The kernel
+/// may not drop what comes for a group in a unicast frame (RFC 6085 section 3), and MetalLB was seen to answer it.
 pub(super) fn question(address: Ipv6Addr, of: Mac, mac: Mac, link_local: Ipv6Addr) -> Frame {
     let message = Message::Solicitation(Solicitation { target: address, source_mac: Some(mac) });
-    let packet = Packet { source: link_local, destination: address, message };
+    let packet = Packet { source: link_local, destination: solicited_node(address), message };
     Frame { destination: of, source: mac, packet }
 }
 

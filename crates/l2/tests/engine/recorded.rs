@@ -134,6 +134,34 @@ fn a_gain_is_announced_in_the_recorded_form_and_rhythm() {
     assert_eq!(compared, 4 * 10 + 7 * 5);
 }
 
+/// One of ours asks one host as the recording's client does, and takes what MetalLB answers to that, and what a kernel
+/// answers that has the address itself.
+#[test]
+fn a_question_to_one_host_is_one_that_metallb_answers() {
+    let recording = ndp();
+    let lab = &recording["lab"];
+    let mac = |who: &str| -> Mac { lab[who].as_str().unwrap().parse().unwrap() };
+    let (own, of) = (mac("client_mac"), mac("owner_mac"));
+    let link_local = Some(lab["client_link_local"].as_str().unwrap().parse().unwrap());
+    let mut engine = Engine::new();
+    let interface = Interface { index: ENS18, name: "ens18".into(), mac: own, arp: true, link_local };
+    engine.handle(Time::ZERO, Input::Interfaces(&[interface]));
+    let node: IpAddr = lab["nodes"]["node1"]["ip6"].as_str().unwrap().parse().unwrap();
+    for (address, name) in [(vip(&recording), "group-unicast-mac"), (node, "node-address")] {
+        let requests = recording["requests"].as_array().unwrap();
+        let case = requests.iter().find(|case| case["case"] == name).unwrap();
+        engine.handle(Time::ZERO, Input::Ask { interface: ENS18, address, of });
+        let Some(Output::Send { frame, .. }) = engine.poll() else { panic!("no question") };
+        // The kernel was asked in a frame for all of the group.
+        let request = bytes(&case["request"]);
+        assert_eq!((&frame[..6], &frame[6..]), (&of.0[..], &request[6..]), "{name}");
+        assert!(name == "node-address" || frame[..] == request[..]);
+        let told = bytes(&case["reply"]);
+        engine.handle(Time::ZERO, Input::Frame { interface: ENS18, vlan: None, bytes: &told });
+        assert_eq!(engine.poll(), Some(Output::Answered { interface: ENS18, address, mac: of }), "{name}");
+    }
+}
+
 /// A change that gains nothing is not announced again, although MetalLB does for some of them.
 #[test]
 fn no_burst_without_a_gain() {
