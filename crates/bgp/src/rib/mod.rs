@@ -7,8 +7,9 @@
 //!
 //! Only the difference is told: what changes and changes back before it was told says nothing. New attributes replace
 //! the old ones; the route is never withdrawn in between. What is announced goes before what is withdrawn, so that an
-//! aggregate is there before its parts go. Steps with equal attributes share UPDATEs. The order is a function of the
-//! routes alone.
+//! aggregate is there before its parts go; but where the peer would know more than the limit in between, and might close
+//! the session for it, what is withdrawn goes first. Steps with equal attributes share UPDATEs. The order is a function
+//! of the routes and the limit alone.
 
 mod policy;
 
@@ -77,7 +78,7 @@ enum Told {
     Something,
 }
 
-/// Ordered as it is said.
+/// Ordered as it is said, unless the limit turns it round: [`AdjRibOut::next_step`].
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Step {
     Announce(IpFamily, Arc<Route>),
@@ -210,7 +211,7 @@ impl AdjRibOut {
     /// Appends one message to these bytes; `None` when there is nothing to be said.
     pub fn write(&mut self, out: &mut Vec<u8>) -> Option<Written> {
         let export = self.policy.export?;
-        while let Some((step, prefixes)) = self.steps.first_key_value() {
+        while let Some((step, prefixes)) = self.next_step() {
             let step = step.clone();
             match &step {
                 Step::Withdraw(family) => {
@@ -265,6 +266,19 @@ impl AdjRibOut {
     #[must_use]
     pub fn held_back(&self, family: IpFamily) -> usize {
         self.policy.count(family).held_back.len()
+    }
+
+    /// What is to be said next. Once all that is to be withdrawn is, everything that is wanted and not held back fits.
+    fn next_step(&self) -> Option<(&Step, &BTreeSet<Prefix>)> {
+        let first = self.steps.first_key_value()?;
+        let (Step::Announce(family, _), prefixes) = first else { return Some(first) };
+        let withdrawals = self.steps.get_key_value(&Step::Withdraw(*family));
+        let (Some(withdrawals), Some(limit)) = (withdrawals, self.policy.limit) else { return Some(first) };
+        let is_new = |prefix: &&Prefix| {
+            self.entries.get(prefix).is_some_and(|entry| matches!(entry.told, Told::Nothing))
+        };
+        let known = self.policy.count(*family).told + prefixes.iter().filter(is_new).count();
+        Some(if known > limit { withdrawals } else { first })
     }
 
     /// Drops a step: its prefixes get the steps that they need now.

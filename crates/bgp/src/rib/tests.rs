@@ -36,6 +36,8 @@ struct Peer {
     table: BTreeMap<Prefix, (Vec<Community>, Option<u32>)>,
     ends: Vec<IpFamily>,
     log: Vec<String>,
+    /// It closes the session when it knows more of a family.
+    limit: Option<usize>,
 }
 
 impl Peer {
@@ -53,6 +55,9 @@ impl Peer {
                             let communities = some.attributes().communities.iter().copied().collect();
                             self.table.insert(*prefix, (communities, some.attributes().local_pref));
                         }
+                        let family = some.prefixes().iter().next().unwrap().family();
+                        let known = self.table.keys().filter(|prefix| prefix.family() == family).count();
+                        assert!(self.limit.is_none_or(|limit| known <= limit), "{known} {family} prefixes");
                     }
                     Update::Withdraw(some) => {
                         self.log.push(format!("-{}", some.as_slice().len()));
@@ -215,6 +220,50 @@ fn the_fuse_holds_back_what_comes_last() {
 }
 
 #[test]
+fn the_peer_never_knows_more_than_the_limit_not_even_in_between() {
+    let all = |rib: &mut AdjRibOut, range: std::ops::Range<u8>, low: Option<u16>| {
+        for n in range {
+            rib.want(Prefix::host(Ipv4Addr::new(192, 168, 20, n).into()), low.and_then(route));
+        }
+    };
+    let (mut rib, mut peer) = (AdjRibOut::default(), Peer { limit: Some(4), ..Peer::default() });
+    rib.set_limit(Some(4));
+    rib.open(export(Families::BOTH));
+    all(&mut rib, 0..6, Some(1));
+    assert_eq!(peer.said(&mut rib), ["+4", "end ipv4", "end ipv6"]);
+    // One goes, and one that was held back comes.
+    all(&mut rib, 0..1, None);
+    assert_eq!(peer.said(&mut rib), ["-1", "+1"]);
+    // One is replaced by another, while what is told of a third changes.
+    all(&mut rib, 5..6, None);
+    all(&mut rib, 1..2, None);
+    all(&mut rib, 2..3, Some(2));
+    all(&mut rib, 6..7, Some(2));
+    assert_eq!(peer.said(&mut rib), ["-1", "+2"]);
+    // Four become one, which fits only once they are gone.
+    all(&mut rib, 0..7, None);
+    rib.want(prefix("192.168.20.0/29"), route(1));
+    assert_eq!(peer.said(&mut rib), ["-4", "+1"]);
+    // One becomes four: there is room for three beside it.
+    all(&mut rib, 0..3, Some(1));
+    rib.want(prefix("192.168.20.0/29"), None);
+    assert_eq!(peer.said(&mut rib), ["+3", "-1"]);
+    // The other family has room of its own.
+    all(&mut rib, 3..4, Some(1));
+    peer.drain(&mut rib);
+    peer.log.clear();
+    rib.want(prefix(C), route(1));
+    all(&mut rib, 3..4, None);
+    assert_eq!(peer.said(&mut rib), ["+1", "-1"]);
+    // A lower limit.
+    rib.set_limit(Some(2));
+    peer.limit = Some(2);
+    all(&mut rib, 0..1, None);
+    all(&mut rib, 1..2, Some(3));
+    assert_eq!(peer.said(&mut rib), ["-1", "+1"]);
+}
+
+#[test]
 fn a_route_that_cannot_be_told_costs_only_itself() {
     let (mut rib, mut peer) = (AdjRibOut::default(), Peer::default());
     rib.open(export(Families::V4));
@@ -334,6 +383,7 @@ proptest! {
                 Move::Refresh(family) => rib.refresh(family),
                 Move::Limit(new) => {
                     limit = new;
+                    peer.limit = new;
                     rib.set_limit(new);
                 }
                 Move::Mode(new) => {
@@ -342,7 +392,7 @@ proptest! {
                 }
                 Move::Reopen => {
                     mode = Mode::Normal;
-                    peer = Peer::default();
+                    peer = Peer { limit, ..Peer::default() };
                     rib.open(export(Families::BOTH));
                 }
             }
