@@ -18,7 +18,8 @@ pub struct Settings {
     pub peer: PeerAs,
     /// The hold time to propose.
     pub hold_time: HoldTime,
-    /// How often to send a KEEPALIVE; `None`, and whatever is longer, for a third of the hold time agreed on.
+    /// How often to send a KEEPALIVE: not more than once a second (RFC 4271, section 4.4). `None`, and whatever is
+    /// longer, for a third of the hold time agreed on.
     pub keepalive: Option<Duration>,
     /// How long to wait at most between two attempts to connect: at least one second.
     pub retry_at_most: Duration,
@@ -64,6 +65,8 @@ impl fmt::Display for PeerAs {
 /// The longest wait between two attempts to connect where nothing else is said (RFC 4271, section 10).
 pub const RETRY_AT_MOST: Duration = Duration::from_secs(120);
 const SEND_HOLD: Duration = Duration::from_secs(8 * 60);
+/// The shortest time between two KEEPALIVEs (RFC 4271, section 4.4); the hold time is three times as long at least.
+const KEEPALIVE_AT_LEAST: Duration = Duration::from_secs(1);
 
 impl Settings {
     /// What MetalLB's native mode does where nothing is said: hold time 90 s, both families offered, IPv4 told, local
@@ -126,7 +129,8 @@ impl Settings {
     /// How often to send a KEEPALIVE, once a hold time is agreed on; never if that is zero (RFC 4271, section 4.4).
     pub(super) fn keepalive_every(&self, agreed: HoldTime) -> Option<Duration> {
         let third = Some(agreed.duration() / 3).filter(|third| !third.is_zero())?;
-        Some(self.keepalive.filter(|time| !time.is_zero()).map_or(third, |time| time.min(third)))
+        let wanted = self.keepalive.filter(|time| !time.is_zero());
+        Some(wanted.map_or(third, |time| time.max(KEEPALIVE_AT_LEAST).min(third)))
     }
 
     /// How long the peer may leave unread what is sent to it.
@@ -160,6 +164,17 @@ mod tests {
         }
         settings.keepalive = Some(seconds(10));
         assert_eq!(settings.keepalive_every(hold(0)), None);
+    }
+
+    #[test]
+    fn a_keepalive_is_sent_once_a_second_at_most() {
+        for (milliseconds, wanted) in [(1, 1000), (999, 1000), (1000, 1000), (1001, 1001)] {
+            let keepalive = Some(Duration::from_millis(milliseconds));
+            let settings = Settings { keepalive, ..Settings::native(asn(1), PeerAs::External) };
+            let every = |seconds| settings.keepalive_every(hold(seconds)).unwrap().as_millis();
+            assert_eq!(every(90), wanted, "{milliseconds}");
+            assert_eq!(every(3), 1000, "{milliseconds}: a third of the hold time");
+        }
     }
 
     #[test]

@@ -115,8 +115,17 @@ fn values(
         return None;
     }
     let (hold, keepalive) = timers(spec.hold_time, spec.keepalive_time);
-    // MetalLB cuts the upper bits off: 65,537 s is 1 s to the peer.
+    // MetalLB cuts the upper bits off: 65,537 s is 1 s to the peer. It cuts parts of a second off as well, and what is
+    // left of less than one would mean that a dead peer is believed for ever.
     let hold_seconds = hold.map(|hold| {
+        if hold.as_nanos() > 0 && hold.as_secs() == 0 {
+            findings.notice(
+                KIND,
+                name,
+                format!("a hold time of \"{hold}\" is shorter than the shortest there is, 3s, which is used"),
+            );
+            return SHORTEST_HOLD;
+        }
         u16::try_from(hold.as_secs()).unwrap_or_else(|_| {
             findings.notice(
                 KIND,
@@ -150,6 +159,9 @@ fn values(
         link_bandwidth,
     })
 }
+
+/// The shortest hold time but none, in seconds (RFC 4271, section 4.2).
+const SHORTEST_HOLD: u16 = 3;
 
 /// The longest password that Linux takes (`TCP_MD5SIG_MAXKEYLEN`).
 const LONGEST_PASSWORD: usize = 80;

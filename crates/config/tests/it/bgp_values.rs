@@ -138,6 +138,20 @@ fn one_timer_gives_the_other_and_nothing_is_longer_than_the_field_v09() {
         let peer = session(BgpType::Frr, &more);
         assert_eq!((peer.hold_seconds, peer.keepalive), (hold, keepalive), "{more}");
     }
+    // MetalLB makes none at all of them.
+    for (more, hold) in [
+        (json!({ "keepaliveTime": "300ms" }), "900ms"),
+        (json!({ "holdTime": "999ms" }), "999ms"),
+        (json!({ "holdTime": "500ms", "keepaliveTime": "1ms" }), "500ms"),
+    ] {
+        let short = with(BgpType::Frr, &[peer(&more)]);
+        assert_eq!(short.verdict, Ok(()), "{more}");
+        assert_eq!(
+            short.diagnostics[0].message,
+            format!("a hold time of \"{hold}\" is shorter than the shortest there is, 3s, which is used")
+        );
+        assert_eq!(session(BgpType::Frr, &more).hold_seconds, Some(3), "{more}");
+    }
     let long = with(BgpType::Native, &[peer(&json!({ "holdTime": "65537s" }))]);
     assert_eq!(long.verdict, Ok(()));
     assert_eq!(
