@@ -74,9 +74,9 @@ pub enum Input {
     Undecodable(Vec<Undecodable>),
     /// ServiceL2Statuses, those of other nodes included.
     L2Statuses(Change<ServiceL2Status>),
-    /// ServiceBGPStatuses, those of other nodes included.
+    /// ServiceBGPStatuses: this node's. Others do no harm.
     BGPStatuses(Change<ServiceBGPStatus>),
-    /// BGPSessions, those of other nodes included. Without their first list, none is written.
+    /// BGPSessions: this node's. Others do no harm. Without their first list, none is written.
     BGPSessions(Change<BGPSession>),
     /// A Secret that [`Effect::Secrets`] asked for, as it is now; `None` where there is none, or none may be read.
     Secret {

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::pin::pin;
 use std::time::Duration;
 
+use ferrolb_api::labels;
 use ferrolb_bgp::Goodbye;
 use ferrolb_config::Undecodable;
 use ferrolb_config::state::OwnPod;
@@ -214,10 +215,13 @@ fn start_watches(feed: &Feed<Input>, options: &Options, client: &Client, reach: 
     feed.watch(Watch::namespaced(namespace), Input::BFDProfiles, client, reach, tasks);
     feed.watch(Watch::namespaced(namespace), Input::Communities, client, reach, tasks);
     feed.watch(Watch::namespaced(namespace), Input::L2Statuses, client, reach, tasks);
-    feed.watch(Watch::namespaced(namespace), Input::BGPStatuses, client, reach, tasks);
+    // A cluster has as many as it has nodes times Services, or peers.
+    let own = format!("{}={}", labels::NODE, labels::value(node.as_str()));
+    let statuses = Watch::namespaced(namespace).labels(own.clone());
+    feed.watch(statuses, Input::BGPStatuses, client, reach, tasks);
     if options.level == Level::B {
         // Under MetalLB's manifests there is no such kind. Before it is listed, none is written.
-        feed.watch(Watch::namespaced(namespace), Input::BGPSessions, client, reach, tasks);
+        feed.watch(Watch::namespaced(namespace).labels(own), Input::BGPSessions, client, reach, tasks);
     }
     let states = Watch::namespaced(namespace).fields(format!("metadata.name=speaker-{node}"));
     feed.watch(states, Input::ConfigurationStates, client, reach, tasks);

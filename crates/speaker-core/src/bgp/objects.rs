@@ -81,20 +81,22 @@ impl Objects {
         self.news = true;
     }
 
+    /// Takes a change of these objects; those of other nodes are their own affair.
     pub(crate) fn watched(&mut self, change: Change<BGPSession>) {
-        self.news = true;
-        match change {
+        self.news |= match change {
             Change::Applied(object) => self.apply(*object),
-            Change::Deleted { namespace, name } if namespace == self.settings.namespace => {
-                self.stored.remove(&name);
+            Change::Deleted { namespace, name } => {
+                namespace == self.settings.namespace && self.stored.remove(&name).is_some()
             }
-            Change::Deleted { .. } => {}
             Change::Reset(objects) => {
                 self.listed = true;
                 self.stored.clear();
-                objects.into_iter().for_each(|object| self.apply(object));
+                for object in objects {
+                    self.apply(object);
+                }
+                true
             }
-        }
+        };
     }
 
     /// The next request, if one is due.
@@ -171,16 +173,23 @@ impl Objects {
         }
     }
 
-    fn apply(&mut self, object: BGPSession) {
+    /// Takes an object as it is; whether that is news of this node's.
+    fn apply(&mut self, object: BGPSession) -> bool {
         let metadata = &object.metadata;
         let label = metadata.labels.as_ref().and_then(|all| all.get(labels::NODE));
-        let Some(name) = metadata.name.clone().filter(|_| label == Some(&self.label)) else { return };
+        let Some(name) = metadata.name.clone() else { return false };
+        if label != Some(&self.label) {
+            return self.stored.remove(&name).is_some();
+        }
         let stored = Stored {
             uid: metadata.uid.clone().unwrap_or_default(),
             owners: metadata.owner_references.iter().flatten().map(|owner| owner.uid.clone()).collect(),
             status: object.status.unwrap_or_default(),
         };
-        self.stored.insert(name, stored);
+        self.stored.get(&name) != Some(&stored) && {
+            self.stored.insert(name, stored);
+            true
+        }
     }
 
     fn step(&self, now: Time, name: &str, wanted: Option<&BGPSessionStatus>) -> Option<ApiRequest> {
@@ -310,4 +319,49 @@ fn difference(is: &BGPSessionStatus, wanted: &BGPSessionStatus) -> Value {
     let gone = is.keys().filter(|key| !wanted.contains_key(*key)).map(|key| (key.clone(), Value::Null));
     let new = wanted.iter().filter(|(key, value)| is.get(*key) != Some(value));
     Value::Object(gone.chain(new.map(|(key, value)| (key.clone(), value.clone()))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn objects() -> Objects {
+        let mut objects = Objects::new(Settings {
+            node: NodeName::from("here"),
+            namespace: "metallb-system".to_owned(),
+            lb_class: String::new(),
+            ignore_exclude_lb: false,
+            bgp_type: "native".to_owned(),
+            pod: None,
+            member_port: None,
+            keeps_snapshots: false,
+        });
+        objects.watched(Change::Reset(Vec::new()));
+        assert!(objects.poll(Time::ZERO, &Sessions::default(), || unreachable!()).is_none());
+        objects
+    }
+
+    fn of_node(node: &str) -> BGPSession {
+        let mut object = BGPSession::new("router", Default::default());
+        object.metadata.namespace = Some("metallb-system".to_owned());
+        object.metadata.labels = Some([(labels::NODE.to_owned(), node.to_owned())].into());
+        object
+    }
+
+    #[test]
+    fn only_what_is_of_this_node_is_news() {
+        let applied = |node| Change::Applied(Box::new(of_node(node)));
+        let deleted =
+            || Change::Deleted { namespace: "metallb-system".to_owned(), name: "router".to_owned() };
+        let mut objects = objects();
+        let mut news = |change| {
+            objects.watched(change);
+            std::mem::take(&mut objects.news)
+        };
+        assert!(!news(applied("there")) && !news(deleted()));
+        assert!(news(applied("here")) && !news(applied("here")), "once is enough");
+        assert!(news(deleted()) && !news(deleted()));
+        assert!(news(applied("here")) && news(applied("there")), "it was given away");
+        assert!(!news(deleted()));
+    }
 }

@@ -4,8 +4,8 @@
 //! As long as all speakers that run are members, they know who leads, and the frame is a stranger's or old: the owner
 //! announces the address again (RFC 5227 section 2.4 (c): at most once in ten seconds), after a while, since a member may
 //! have learnt first that it leads now. Where the member list is parted and the segment is not, several speakers lead the
-//! same address, each for want of the others. Then one thing is still known to all of them alike: the plan, and whose
-//! Pods run. Of those the first candidate goes on, and defends the address at once; whoever comes later gives way to it.
+//! same address, each for want of the others. Then one thing is still known to all of them alike: the plan, whose
+//! Pods run, and whose view was stale when they were one. Of those the first candidate, the stale ones last, goes on, and defends the address at once; whoever comes later gives way to it.
 //!
 //! ```text
 //!                claimed            it is, and answers             three questions unanswered
@@ -374,16 +374,27 @@ impl Wire {
     /// The hosts of those that run, are missed and come before this node: one of them may be who claims the address. The
     /// first of them, since of those that lead for want of others it is the first.
     fn rivals(&self, now: Time, address: &AddressPlan) -> Vec<IpAddr> {
-        let before = address.candidates.iter().take_while(|node| **node != self.node);
-        let missing = before.filter(|node| self.is_missing(now, node));
-        missing.filter_map(|node| self.peers.get(node).copied()).take(RIVALS).collect()
+        let before = address.candidates.iter().filter(|node| self.precedes(now, address, node));
+        before.filter_map(|node| self.peers.get(node).copied()).take(RIVALS).collect()
     }
 
     fn comes_before(&self, now: Time, ip: IpAddr, other: &NodeName) -> bool {
         let address = self.plan.as_ref().and_then(|plan| plan.addresses.get(&ip));
-        let first = address
-            .and_then(|address| address.candidates.iter().find(|node| *node == other || **node == self.node));
-        first == Some(other) && self.is_missing(now, other)
+        address.is_some_and(|address| self.precedes(now, address, other))
+    }
+
+    /// Whether the other is missing and comes before this node: as an election has it, the stale come last, as far as both
+    /// know who was when they were last members; then the first candidate leads. What has become of a view since then
+    /// only one side knows, so it does not count: each would leave the address to the other.
+    fn precedes(&self, now: Time, address: &AddressPlan, other: &NodeName) -> bool {
+        if *other == self.node || !self.is_missing(now, other) {
+            return false;
+        }
+        let fresher = self.gossip.as_ref().and_then(|gossip| gossip.was_fresher(now, other));
+        let mut of_both = address.candidates.iter().filter(|node| *node == other || **node == self.node);
+        let first = of_both.next() == Some(other);
+        let listed = first || of_both.next() == Some(other);
+        listed && fresher.unwrap_or(first)
     }
 
     /// Whether the node's speaker runs, and is no member, though it has not just said that it leaves: MetalLB's answers on

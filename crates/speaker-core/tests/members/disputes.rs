@@ -224,3 +224,30 @@ fn who_has_left_and_starts_again_with_another_key_gets_back_what_it_comes_first_
         assert_eq!(network.longest_dark(), millis(0), "seed {seed}");
     }
 }
+
+/// In an election the stale come last; so they do where the two part after both have known it.
+#[test]
+fn who_was_known_to_be_stale_gives_way_to_one_that_was_not() {
+    for seed in 0..3 {
+        let mut network = Network::settled(seed, 2, 12);
+        network.input(1, Input::Api { working: false });
+        network.run(seconds(20));
+        let fresh = network.rightful_among(&[0].into());
+        assert_eq!(network.owners(), fresh, "seed {seed}");
+        network.forget();
+        network.part(&[0], &[1]);
+        network.run(DETECTION + seconds(20));
+        assert_eq!(network.owners(), fresh, "seed {seed}");
+        assert!(network.longest_double() <= millis(1010), "seed {seed}: {:?}", network.longest_double());
+        assert_eq!(network.longest_dark(), millis(0), "seed {seed}");
+        network.forget();
+        network.run(seconds(600));
+        assert_eq!(network.owners(), fresh, "seed {seed}");
+        assert_eq!((network.longest_double(), network.longest_dark()), (millis(0), millis(0)), "seed {seed}");
+        // Who is restarted knows nothing of it; the two still agree in the end.
+        network.kill(1);
+        network.start(1);
+        network.run(seconds(60));
+        assert_eq!(network.owners(), network.rightful(), "seed {seed}");
+    }
+}

@@ -184,6 +184,7 @@ impl Machine {
     pub(super) fn set_peers(&mut self, now: Time, peers: &[Peer]) {
         self.peers = peers.to_vec();
         self.lost.retain(|name| peers.iter().any(|peer| Some(peer.node.as_str()) == name.as_str()));
+        self.staleness.keep(|node| peers.iter().any(|peer| peer.node == *node));
         self.troubles.set_peers(peers);
         self.moved = true;
         self.peers_changed(now);
@@ -224,6 +225,12 @@ impl Machine {
     pub(super) fn said_goodbye(&self, now: Time, node: &NodeName) -> bool {
         let member = self.engine.member(&Name::from(node.as_str()));
         member.is_some_and(|member| member.state == State::Left && now.since(member.changed) < GOODBYE)
+    }
+
+    /// Whether one that is no member any more comes before this one in elections because of whose view was stale when both
+    /// were members; none: that does not decide, or it is not known.
+    pub(super) fn was_fresher(&self, now: Time, node: &NodeName) -> Option<bool> {
+        self.staleness.was_fresher(now, node)
     }
 
     /// What others have said since the last call that they have left to this one.
@@ -361,13 +368,12 @@ impl Machine {
             }
             Change::Updated => self.staleness.said(now, &node, stale),
             Change::Left => self.staleness.gone(&node),
-            Change::Died { .. } => {
-                self.staleness.gone(&node);
-                // Names that no Pod has could be without end.
-                if self.peers.iter().any(|peer| peer.node == node) {
-                    self.lost.insert(member.name.clone());
-                }
+            // Names that no Pod has could be without end.
+            Change::Died { .. } if self.peers.iter().any(|peer| peer.node == node) => {
+                self.staleness.lost(now, &self.node, &node);
+                self.lost.insert(member.name.clone());
             }
+            Change::Died { .. } => self.staleness.gone(&node),
         }
     }
 

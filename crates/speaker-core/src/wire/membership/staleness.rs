@@ -22,6 +22,16 @@ pub(super) struct Staleness {
     split: Option<Time>,
     /// Those of whom it counts.
     counting: BTreeSet<NodeName>,
+    /// Members that died, and who of the two came last then.
+    parted: BTreeMap<NodeName, Parted>,
+}
+
+/// Whose staleness counted when two were last members of one list: both sides knew it alike.
+#[derive(Clone, Copy, Debug)]
+struct Parted {
+    own: bool,
+    theirs: bool,
+    at: Time,
 }
 
 impl Staleness {
@@ -36,7 +46,7 @@ impl Staleness {
 
     /// A member was found that may have been stale for long.
     pub(super) fn found(&mut self, node: &NodeName, stale: bool) {
-        self.said.remove(node);
+        self.gone(node);
         if stale {
             self.said.insert(node.clone(), Time::ZERO);
         }
@@ -44,6 +54,27 @@ impl Staleness {
 
     pub(super) fn gone(&mut self, node: &NodeName) {
         self.said.remove(node);
+        self.parted.remove(node);
+    }
+
+    /// A member died, or is out of reach.
+    pub(super) fn lost(&mut self, now: Time, own: &NodeName, node: &NodeName) {
+        let parted = Parted { own: self.counts(own), theirs: self.counts(node), at: now };
+        self.gone(node);
+        self.parted.insert(node.clone(), parted);
+    }
+
+    /// Only what was known of these is of interest.
+    pub(super) fn keep(&mut self, is_peer: impl Fn(&NodeName) -> bool) {
+        self.parted.retain(|node, _| is_peer(node));
+    }
+
+    /// Whether a lost member comes before this one in elections for what was known when it was lost; none: both were as
+    /// fresh, or nothing is known.
+    pub(super) fn was_fresher(&self, now: Time, node: &NodeName) -> Option<bool> {
+        let Parted { own, theirs, at } = *self.parted.get(node)?;
+        let theirs = theirs && now.since(at) < REMEMBERED;
+        (own != theirs).then_some(own)
     }
 
     /// Whether the node comes last in elections.
@@ -171,6 +202,9 @@ impl Machine {
 /// How long some have called their view stale and others not before that counts: longer than it takes everybody who has
 /// lost the API at the same moment to say so.
 const COUNTS_AFTER: Duration = Duration::from_secs(5);
+
+/// How long one that was lost is held for stale: if it was restarted since, it does not know that it was, and both answer.
+const REMEMBERED: Duration = Duration::from_secs(300);
 
 /// No more than one change of the badge in this time, since MetalLB's speakers announce everything again at each.
 const BADGE_EVERY: Duration = Duration::from_secs(1);
