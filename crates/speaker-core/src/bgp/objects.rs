@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Keeps the BGPSession objects of this node true, where that kind exists: one per session, none for others.
 //!
-//! A change of the state is written at once, numbers alone at most every ten seconds, and one request per object is
+//! What a person acts upon is written at once: a session that came up or went down, another reason why, a finding.
+//! Numbers alone are written at most every ten seconds. A peer that cannot be reached goes from state to state and fails
+//! again for the same reason with each attempt: that alone is written every five minutes. One request per object is
 //! under way at a time. The name of an object follows from node and peer, so that there is never a second one.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,6 +24,8 @@ use crate::io::{Settings, WriteId};
 
 /// Numbers are not written more often than this.
 const NUMBERS: Duration = Duration::from_secs(10);
+/// How one attempt after the other fails is not written more often than this.
+const ATTEMPTS: Duration = Duration::from_secs(300);
 /// The first pause after a failed request; it doubles.
 const RETRY: Duration = Duration::from_secs(1);
 /// No pause is longer.
@@ -56,6 +60,8 @@ struct Work {
     failures: u32,
     not_before: Option<Time>,
     written: Option<Time>,
+    /// When something is to be written that waits.
+    due: Option<Time>,
 }
 
 impl Objects {
@@ -161,7 +167,7 @@ impl Objects {
     /// When something is due that nothing announces.
     pub(crate) fn next_deadline(&self) -> Option<Time> {
         let waiting = self.work.values().filter(|work| self.listed && !work.under_way);
-        waiting.filter_map(|work| work.not_before.or(work.written.map(|time| time + NUMBERS))).min()
+        waiting.filter_map(|work| work.not_before.or(work.due)).min()
     }
 
     /// The time has come; what is due is asked for by [`Objects::poll`].
@@ -169,7 +175,7 @@ impl Objects {
         self.news |= self.next_deadline().is_some_and(|time| time <= now);
         for work in self.work.values_mut() {
             work.not_before.take_if(|time| *time <= now);
-            work.written.take_if(|time| *time + NUMBERS <= now);
+            work.due.take_if(|time| *time <= now);
         }
     }
 
@@ -192,10 +198,13 @@ impl Objects {
         }
     }
 
-    fn step(&self, now: Time, name: &str, wanted: Option<&BGPSessionStatus>) -> Option<ApiRequest> {
-        let work = self.work.get(name);
-        if work.is_some_and(|w| w.under_way || w.not_before.is_some_and(|time| time > now)) {
-            return None;
+    fn step(&mut self, now: Time, name: &str, wanted: Option<&BGPSessionStatus>) -> Option<ApiRequest> {
+        let mut written = None;
+        if let Some(work) = self.work.get_mut(name) {
+            if work.under_way || work.not_before.is_some_and(|time| time > now) {
+                return None;
+            }
+            (written, work.due) = (work.written, None);
         }
         let namespace = &self.settings.namespace;
         let Some(wanted) = wanted else {
@@ -212,8 +221,11 @@ impl Objects {
         if stored.status == *wanted {
             return None;
         }
-        let only_numbers = without_numbers(&stored.status) == without_numbers(wanted);
-        if only_numbers && work.and_then(|w| w.written).is_some_and(|time| now < time + NUMBERS) {
+        let due = written.map(|time| time + patience(&stored.status, wanted)).filter(|time| *time > now);
+        if due.is_some() {
+            if let Some(work) = self.work.get_mut(name) {
+                work.due = due;
+            }
             return None;
         }
         let body = json!({ "status": difference(&stored.status, wanted) });
@@ -294,17 +306,38 @@ fn whole_seconds(time: Timestamp) -> String {
     Timestamp::from_second(time.as_second()).unwrap_or(time).to_string()
 }
 
-/// What is worth a write at once. A failure that is the same as before is not.
+/// How long after the last write this difference may be written.
+fn patience(is: &BGPSessionStatus, wanted: &BGPSessionStatus) -> Duration {
+    let (is, wanted) = (without_attempts(is), without_attempts(wanted));
+    match is == wanted {
+        true => ATTEMPTS,
+        false if without_numbers(&is) == without_numbers(&wanted) => NUMBERS,
+        false => Duration::ZERO,
+    }
+}
+
+/// All but what changes with every attempt that fails like the one before: there is a session, or there is none.
+fn without_attempts(status: &BGPSessionStatus) -> BGPSessionStatus {
+    let failure = status.last_failure.clone();
+    let mut status = BGPSessionStatus {
+        last_failure: failure.map(|failure| BGPSessionFailure { time: String::new(), ..failure }),
+        ..status.clone()
+    };
+    if status.state != State::Established.to_string() {
+        (status.state, status.since) = (State::Idle.to_string(), String::new());
+        // Known while an attempt is under way.
+        (status.peer_asn, status.peer_router_id) = (None, String::new());
+    }
+    status
+}
+
+/// What is worth a write at once, of the rest.
 fn without_numbers(status: &BGPSessionStatus) -> BGPSessionStatus {
     BGPSessionStatus {
         since: String::new(),
         prefixes_wanted: 0,
         prefixes_told: 0,
         drops: 0,
-        last_failure: status
-            .last_failure
-            .clone()
-            .map(|failure| BGPSessionFailure { time: String::new(), ..failure }),
         ..status.clone()
     }
 }

@@ -580,3 +580,38 @@ fn sessions_are_shown_where_their_kind_exists_and_numbers_do_not_make_writes_s97
     bench.settle();
     assert_eq!(bench.api.list("BGPSession").count(), 0);
 }
+
+#[test]
+fn a_peer_that_cannot_be_reached_makes_a_write_every_five_minutes() {
+    let mut bench = tutorial();
+    bench.hear(NODE1, Input::BGPSessions(Change::Reset(Vec::new())));
+    let failed = |bench: &Bench, state, down| PeerReport {
+        last_down: Some((bench.now, down)),
+        ..report(bench, state)
+    };
+    let first = failed(&bench, State::Idle, Down::NoAnswer);
+    hear(&mut bench, first);
+    bench.take_writes();
+    let shown = |bench: &Bench| bench.api.list("BGPSession").next().unwrap()["status"].clone();
+    let before = shown(&bench);
+    let mut all = Vec::new();
+    // An attempt every ten seconds, for ten minutes, each of which fails alike.
+    for _ in 0..60 {
+        for state in [State::Connect, State::Active, State::OpenSent, State::Idle] {
+            let again = failed(&bench, state, Down::NoAnswer);
+            hear(&mut bench, again);
+        }
+        bench.run(Duration::from_millis(9600));
+        all.extend(bench.take_writes());
+    }
+    assert_eq!(all, ["PATCH bgpsessions/status"; 2]);
+    assert_ne!(shown(&bench)["lastFailure"]["time"], before["lastFailure"]["time"]);
+    // Another reason is told at once, and so is that there is a session.
+    let other = failed(&bench, State::Idle, Down::NotConnected("refused".to_owned()));
+    hear(&mut bench, other);
+    assert_eq!(bench.take_writes(), ["PATCH bgpsessions/status"]);
+    let up = report(&bench, State::Established);
+    hear(&mut bench, up);
+    assert_eq!(bench.take_writes(), ["PATCH bgpsessions/status"]);
+    assert_eq!(shown(&bench)["state"], json!("Established"));
+}
