@@ -172,6 +172,7 @@ impl AdjRibOut {
         self.policy.mode = Mode::Normal;
         self.policy.forget_looks();
         self.policy.too_long.clear();
+        self.policy.untold.clear();
         for family in [IpFamily::V4, IpFamily::V6] {
             self.policy.count_mut(family).told = 0;
         }
@@ -266,6 +267,12 @@ impl AdjRibOut {
     #[must_use]
     pub fn held_back(&self, family: IpFamily) -> usize {
         self.policy.count(family).held_back.len()
+    }
+
+    /// How many prefixes are wanted and not told since the attributes of their routes fill a message.
+    #[must_use]
+    pub fn too_long(&self) -> usize {
+        self.policy.untold.len()
     }
 
     /// What is to be said next. Once all that is to be withdrawn is, everything that is wanted and not held back fits.

@@ -24,6 +24,8 @@ pub(super) struct Policy {
     last: Option<[Arc<Route>; 2]>,
     /// Routes, as shown, whose attributes fill a message.
     pub(super) too_long: BTreeSet<Arc<Route>>,
+    /// Prefixes that are wanted with one of them.
+    pub(super) untold: BTreeSet<Prefix>,
 }
 
 /// What is counted of a family.
@@ -69,12 +71,27 @@ impl Policy {
         wanted: Option<&Arc<Route>>,
         prefixes: usize,
     ) -> Option<Arc<Route>> {
+        let route = self.look(prefix, wanted, prefixes);
+        if self.too_long.is_empty() {
+            return route;
+        }
+        let too_long = route.as_ref().is_some_and(|route| self.too_long.contains(route));
+        if too_long {
+            self.untold.insert(prefix);
+        } else if self.untold.remove(&prefix) && self.untold.is_empty() {
+            self.too_long.clear();
+        }
+        route.filter(|_| !too_long)
+    }
+
+    /// How a prefix is to look, if its attributes fit into a message.
+    fn look(&mut self, prefix: Prefix, wanted: Option<&Arc<Route>>, prefixes: usize) -> Option<Arc<Route>> {
         let (wanted, export) = (wanted?, self.export.as_ref()?);
         export.next_hop(prefix.family())?;
         if self.mode == Mode::Gone || self.count(prefix.family()).held_back.contains(&prefix) {
             return None;
         }
-        let route = match &self.last {
+        Some(match &self.last {
             Some([before, shown]) if Arc::ptr_eq(before, wanted) => Arc::clone(shown),
             _ => {
                 // Routes that nobody wants any more are still in here: up to a number.
@@ -91,7 +108,6 @@ impl Policy {
                 self.last = Some([Arc::clone(wanted), Arc::clone(shown)]);
                 Arc::clone(shown)
             }
-        };
-        (self.too_long.is_empty() || !self.too_long.contains(&route)).then_some(route)
+        })
     }
 }

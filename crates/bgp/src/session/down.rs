@@ -145,6 +145,8 @@ pub enum Notice {
         /// How long they are.
         error: TooLong,
     },
+    /// There are no such routes any more.
+    AllFit,
     /// An UPDATE of the peer's is wrong, and borne with; the first such of a session.
     Faults(Vec<Fault>),
 }

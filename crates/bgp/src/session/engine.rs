@@ -45,6 +45,8 @@ pub struct Session {
     drops: u64,
     /// How many routes of each family were held back when it was last said.
     held_back: [usize; 2],
+    /// It was said that routes cannot be told since they are too long.
+    too_long: bool,
     counters: Counters,
     outputs: VecDeque<Output>,
 }
@@ -81,6 +83,7 @@ impl Session {
             last_down: None,
             drops: 0,
             held_back: [0; 2],
+            too_long: false,
             counters: Counters::default(),
             outputs: VecDeque::new(),
         };
@@ -304,6 +307,7 @@ impl Session {
         }
         if state == State::Established {
             self.rib.close();
+            self.too_long = false;
             self.drops += 1;
             if now - self.since >= STABLE {
                 self.retry.reset();
@@ -526,6 +530,10 @@ impl Session {
         let unwritten = self.connections.get_mut(id).map_or(0, |connection| connection.unwritten);
         let bytes = self.updates(HIGH_WATER.saturating_sub(unwritten));
         self.send(now, id, bytes);
+        if self.too_long && self.rib.too_long() == 0 {
+            self.too_long = false;
+            self.outputs.push_back(Output::Notice(Notice::AllFit));
+        }
     }
 
     /// UPDATEs, until they are this long or there are no more.
@@ -536,6 +544,7 @@ impl Session {
                 None => break,
                 Some(Written::Update(_) | Written::EndOfRib(_)) => self.counters.sent.updates += 1,
                 Some(Written::TooLong { routes, error }) => {
+                    self.too_long = true;
                     self.outputs.push_back(Output::Notice(Notice::TooLong { routes, error }));
                 }
             }

@@ -272,10 +272,27 @@ fn attributes_that_fill_a_message_are_reported_and_cost_nobody_else() {
     let mut bench = Bench::established(settings());
     let communities = (0..2000).map(|n| Community::new(1, n)).collect();
     let monster = Arc::new(Route { communities, ..Route::default() });
-    bench.input(Input::Routes(&[(prefix(A), Some(monster)), (prefix("192.0.2.1/32"), Some(route(1)))]));
+    bench.input(Input::Routes(&[
+        (prefix(A), Some(Arc::clone(&monster))),
+        (prefix("192.0.2.1/32"), Some(route(1))),
+    ]));
     assert_eq!((announces(&bench).len(), bench.session.status().told), (1, 1));
     assert!(matches!(bench.notices[..], [Notice::TooLong { routes: 1, .. }]));
     assert_eq!(bench.state(), State::Established);
+    // The same for another prefix needs no word, and one of two that is mended is not the end of it.
+    bench.notices.clear();
+    let other = prefix("192.0.2.2/32");
+    bench.input(Input::Routes(&[(other, Some(Arc::clone(&monster)))]));
+    bench.input(Input::Routes(&[(prefix(A), Some(route(2)))]));
+    assert_eq!((bench.notices.len(), bench.session.status().told), (0, 2));
+    bench.input(Input::Routes(&[(other, None)]));
+    assert_eq!(bench.notices, [Notice::AllFit]);
+    bench.notices.clear();
+    bench.input(Input::Routes(&[(other, Some(route(2)))]));
+    assert_eq!((bench.notices.len(), bench.session.status().told), (0, 3));
+    bench.input(Input::Routes(&[(other, Some(monster))]));
+    assert!(matches!(bench.notices[..], [Notice::TooLong { routes: 1, .. }]));
+    assert_eq!(bench.session.status().told, 2);
 }
 
 #[test]

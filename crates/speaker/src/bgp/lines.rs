@@ -102,7 +102,7 @@ impl Lines {
 /// What is wrong although the session goes on, in a sentence; `None` for what is no such thing, or over.
 pub(super) fn finding(notice: &Notice) -> Option<String> {
     Some(match notice {
-        Notice::Down { .. } | Notice::HeldBack { routes: 0, .. } => return None,
+        Notice::Down { .. } | Notice::HeldBack { routes: 0, .. } | Notice::AllFit => return None,
         Notice::FamilyRefused(family) => format!("the peer does not take {} routes", name(*family)),
         Notice::NoNextHop(family) => {
             format!("this node's end of the session has no {} address for routes to lead to", name(*family))

@@ -56,6 +56,8 @@ struct Dialling {
 #[derive(Debug, Default)]
 struct Findings {
     held_back: BTreeMap<IpFamily, String>,
+    /// Of routes that cannot be told.
+    too_long: Option<String>,
     /// What is found anew in the next session.
     session: Vec<String>,
 }
@@ -306,7 +308,7 @@ impl Task {
             }
             Output::State { to, .. } => {
                 if to == State::Established {
-                    self.findings.session.clear();
+                    self.findings.end_session();
                 }
                 self.lines.state(to);
             }
@@ -361,14 +363,22 @@ impl Findings {
         match (notice, lines::finding(notice)) {
             (Notice::HeldBack { family, .. }, Some(text)) => drop(self.held_back.insert(*family, text)),
             (Notice::HeldBack { family, .. }, None) => drop(self.held_back.remove(family)),
-            (Notice::Down { .. }, _) => self.session.clear(),
+            (Notice::TooLong { .. } | Notice::AllFit, text) => self.too_long = text,
+            (Notice::Down { .. }, _) => self.end_session(),
             (_, Some(text)) if !self.session.contains(&text) => self.session.push(text),
             _ => {}
         }
     }
 
+    /// Forgets what is found anew in the next session.
+    fn end_session(&mut self) {
+        self.session.clear();
+        self.too_long = None;
+    }
+
     fn text(&self) -> Option<String> {
-        let all: Vec<&str> = self.held_back.values().chain(&self.session).map(String::as_str).collect();
+        let all = self.held_back.values().chain(&self.too_long).chain(&self.session);
+        let all: Vec<&str> = all.map(String::as_str).collect();
         (!all.is_empty()).then(|| all.join("; "))
     }
 }
@@ -417,3 +427,26 @@ const ROUNDS: usize = 8;
 
 /// How often at most what only numbers say is news.
 const NUMBERS_EVERY: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use ferrolb_bgp::wire::TooLong;
+
+    use super::*;
+
+    #[test]
+    fn a_finding_is_gone_with_its_cause() {
+        let mut findings = Findings::default();
+        for length in [5000, 6000] {
+            findings.note(&Notice::TooLong { routes: 1, error: TooLong(length) });
+        }
+        findings.note(&Notice::FamilyRefused(IpFamily::V6));
+        let text = findings.text().unwrap();
+        assert_eq!(text.matches("cannot be told").count(), 1, "the latest: {text}");
+        findings.note(&Notice::AllFit);
+        assert_eq!(findings.text().unwrap(), "the peer does not take IPv6 routes");
+        findings.note(&Notice::TooLong { routes: 1, error: TooLong(5000) });
+        findings.end_session();
+        assert_eq!(findings.text(), None);
+    }
+}
