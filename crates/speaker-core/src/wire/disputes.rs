@@ -18,8 +18,8 @@
 //! speaker that runs, is missed and comes before this one, and whether it answers for the address: who does not say both
 //! is a stranger, or another speaker's, and the address is defended. So of two that dispute an address at most one gives
 //! way, however many others are missing. Whoever gave way goes on asking, and answers again when nobody does: an address
-//! is dark for four seconds at most. If that happens the two do not know the same, and for a while it gives way to that
-//! one no more. All of it ends when the members agree.
+//! is dark for four seconds at most. It gives way again to one that claims the address again and answers; if that falls silent
+//! again soon, the two do not know the same, and for a while it gives way to that one no more. All of it ends when the members agree.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -56,6 +56,8 @@ struct State {
     claimant: Claimant,
     stage: Stage,
     due: Time,
+    /// How long this node gives way to the claimant no more if that one falls silent.
+    deaf: Duration,
 }
 
 #[derive(Debug)]
@@ -70,11 +72,12 @@ enum Stage {
     /// This node has given way to that node's speaker.
     Yielded {
         to: NodeName,
+        since: Time,
         /// Questions in a row that it has not answered, the last one included; none: the next is to be asked.
         unanswered: u32,
     },
-    /// It gave way to one that fell silent, and does so no more for now.
-    Resumed,
+    /// It gave way to one that fell silent, and does so no more until then.
+    Resumed { until: Time },
 }
 
 /// A host that claims addresses.
@@ -113,6 +116,12 @@ impl Disputes {
         self.remove(ip);
         self.due.insert((state.due, ip));
         self.states.insert(ip, state);
+    }
+
+    /// How long this node gives way to the claimant no more if that one falls silent about the address.
+    fn deaf(&self, ip: IpAddr, claimant: Claimant) -> Duration {
+        let before = self.states.get(&ip).filter(|state| state.claimant == claimant);
+        before.map_or(Duration::ZERO, |state| state.deaf)
     }
 
     fn remove(&mut self, ip: IpAddr) -> Option<State> {
@@ -159,7 +168,7 @@ impl Wire {
         let may_be_one = !rivals.is_empty()
             && match self.disputes.states.get(&ip).map(|state| (&state.stage, state.claimant)) {
                 None => true,
-                Some((Stage::Resumed, before)) => before != claimant,
+                Some((Stage::Resumed { until }, before)) => before != claimant || *until <= now,
                 // One after the other.
                 Some((Stage::Asking { .. } | Stage::Yielded { .. }, _)) => return,
             };
@@ -174,7 +183,8 @@ impl Wire {
     /// Asks the claimant whether it answers for the address, and whether it is the host of one of these.
     fn ask_who(&mut self, now: Time, ip: IpAddr, claimant: Claimant, rivals: Vec<IpAddr>, announced: bool) {
         let (stage, due) = (Stage::Asking { announced, answers: false }, now + ASK_FOR);
-        self.disputes.set(ip, State { claimant, stage, due });
+        let deaf = self.disputes.deaf(ip, claimant);
+        self.disputes.set(ip, State { claimant, stage, due, deaf });
         self.ask(now, ip, claimant);
         if self.disputes.node(now, claimant).is_some() {
             return;
@@ -195,7 +205,8 @@ impl Wire {
             && let Some(node) = self.peers.iter().find_map(at_home)
         {
             host.node = Some((node, now));
-            let asking = |state: &State| state.claimant == claimant && !matches!(state.stage, Stage::Resumed);
+            let asking =
+                |state: &State| state.claimant == claimant && !matches!(state.stage, Stage::Resumed { .. });
             let theirs: Vec<IpAddr> =
                 self.disputes.states.iter().filter(|(_, state)| asking(state)).map(|(ip, _)| *ip).collect();
             theirs.into_iter().for_each(|ip| self.give_way(now, ip));
@@ -205,12 +216,15 @@ impl Wire {
                 *answers = true;
                 self.give_way(now, ip);
             }
-            Some(State { stage: Stage::Yielded { unanswered, .. }, .. }) => {
+            Some(State { stage: Stage::Yielded { unanswered, since, .. }, deaf, .. }) => {
                 *unanswered = 0;
+                if now.since(*since) >= RESUMED_FOR {
+                    *deaf = Duration::ZERO;
+                }
                 let next = now + self.disputes.pause();
                 self.disputes.again_at(ip, next);
             }
-            Some(State { stage: Stage::Resumed, .. }) | None => {}
+            Some(State { stage: Stage::Resumed { .. }, .. }) | None => {}
         }
     }
 
@@ -239,7 +253,7 @@ impl Wire {
             let goes_on = match &state.stage {
                 Stage::Asking { .. } => self.leads_alone(ip),
                 Stage::Yielded { to, .. } => self.leads(ip) && self.comes_before(now, ip, to),
-                Stage::Resumed => true,
+                Stage::Resumed { .. } => true,
             };
             if !goes_on {
                 self.end_dispute(now, ip);
@@ -250,7 +264,7 @@ impl Wire {
 
     fn tend(&mut self, now: Time, ip: IpAddr) {
         let Some(state) = self.disputes.states.get_mut(&ip) else { return };
-        let claimant = state.claimant;
+        let (claimant, deaf) = (state.claimant, state.deaf);
         match &mut state.stage {
             Stage::Asking { announced, .. } => {
                 let announced = *announced;
@@ -267,17 +281,21 @@ impl Wire {
             Stage::Yielded { to, .. } => {
                 tracing::info!(op = "dispute", %ip, node = %to, "nobody answers for the address: doing so again");
                 self.end_dispute(now, ip);
-                let state = State { claimant, stage: Stage::Resumed, due: now + RESUMED_FOR };
-                self.disputes.set(ip, state);
+                let stage = Stage::Resumed { until: now + deaf };
+                let due = now + deaf.max(RESUMED_FOR);
+                // Once may have been a few lost frames.
+                let deaf = deaf.saturating_mul(2).clamp(RESUMED_FOR, DEAF_AT_MOST);
+                self.disputes.set(ip, State { claimant, stage, due, deaf });
                 self.decide(now, ip, Manner::HandOver);
                 self.hurry(now, claimant);
             }
-            Stage::Resumed => {
-                self.end_dispute(now, ip);
+            Stage::Resumed { .. } => {
                 let address = self.plan.as_ref().and_then(|plan| plan.addresses.get(&ip)).cloned();
                 let rivals = address.map(|address| self.rivals(now, &address)).unwrap_or_default();
                 if !rivals.is_empty() && self.leads_alone(ip) {
                     self.ask_who(now, ip, claimant, rivals, false);
+                } else {
+                    self.end_dispute(now, ip);
                 }
             }
         }
@@ -300,8 +318,9 @@ impl Wire {
             "a speaker that is no member answers for the address and comes before this one: leaving it to that one"
         );
         self.give_up(now, ip);
-        let (stage, due) = (Stage::Yielded { to, unanswered: 0 }, now + ASK_EVERY);
-        self.disputes.set(ip, State { claimant, stage, due });
+        let deaf = self.disputes.deaf(ip, claimant);
+        let (stage, due) = (Stage::Yielded { to, since: now, unanswered: 0 }, now + ASK_EVERY);
+        self.disputes.set(ip, State { claimant, stage, due, deaf });
     }
 
     /// One that this node gave way to has fallen silent about an address: is it so about the others?
@@ -434,8 +453,10 @@ const PER_ADDRESS: Duration = Duration::from_millis(2);
 /// So many questions in a row that are not answered mean that nobody answers.
 const UNANSWERED: u32 = 3;
 
-/// How long one that resumed does not give way to the same host again.
+/// When one that resumed asks the same host of its own accord; and if that had answered for less than this, and it does
+/// so again, how long it does not give way to it, at first.
 const RESUMED_FOR: Duration = Duration::from_secs(30);
+const DEAF_AT_MOST: Duration = Duration::from_secs(640);
 
 /// RFC 5227 section 1.1, `DEFEND_INTERVAL`; and how long it becomes.
 const DEFEND_EVERY: Duration = Duration::from_secs(10);

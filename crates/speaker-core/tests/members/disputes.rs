@@ -251,3 +251,46 @@ fn who_was_known_to_be_stale_gives_way_to_one_that_was_not() {
         assert_eq!(network.owners(), network.rightful(), "seed {seed}");
     }
 }
+
+/// Its frames were lost for a while, and then it defends what the other has taken.
+#[test]
+fn who_was_silent_for_a_moment_is_given_way_to_again() {
+    for seed in 0..3 {
+        let mut network = parted(seed, 2, 12, &[&[0], &[1]]);
+        network.run(seconds(20));
+        network.tear(&[0], &[1]);
+        network.run(seconds(6));
+        assert!(network.owners().values().all(|owners| owners.contains(&0)), "seed {seed}");
+        network.torn.clear();
+        network.forget();
+        network.run(seconds(3));
+        assert_eq!(network.owners(), network.rightful(), "seed {seed}");
+        network.run(seconds(100));
+        assert_eq!(network.owners(), network.rightful(), "seed {seed}");
+        assert!(network.longest_double() <= seconds(3), "seed {seed}: {:?}", network.longest_double());
+        assert_eq!(network.longest_dark(), millis(0), "seed {seed}");
+    }
+}
+
+/// Two that do not know the same: each is given way to by the other, time and again, but ever less often.
+#[test]
+fn who_falls_silent_whenever_it_is_given_way_to_is_so_ever_more_seldom() {
+    let mut network = parted(1, 2, 1, &[&[0], &[1]]);
+    assert_eq!(network.rightful()[&vip(0)], [1].into());
+    network.kill(1);
+    network.run(seconds(30));
+    network.forget();
+    let mut given_way = 0;
+    for _ in 0..3600 {
+        let answering = network.owners()[&vip(0)].contains(&0);
+        if answering {
+            network.lingering.insert(1);
+        } else {
+            given_way += usize::from(network.lingering.remove(&1));
+        }
+        network.claim(vip(0), mac(1));
+        network.run(seconds(1));
+    }
+    assert!((2..=10).contains(&given_way), "{given_way}");
+    assert!(network.longest_dark() <= millis(4100), "{:?}", network.longest_dark());
+}
