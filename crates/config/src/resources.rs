@@ -38,6 +38,8 @@ pub struct Resources {
     pub communities: Vec<Community>,
     /// Secrets of the namespace that BGPPeers name.
     pub secrets: Vec<Secret>,
+    /// Names of Secrets of which it is not known yet whether they exist: whoever names one stays as it was.
+    pub awaited_secrets: BTreeSet<String>,
     /// The labels of every Node.
     pub nodes: BTreeMap<NodeName, Labels>,
     /// The labels of every Namespace.

@@ -204,9 +204,20 @@ impl Intake {
         std::mem::take(&mut self.bgp_news)
     }
 
-    /// Evaluates if something changed since the last time, and everything for it is there; whether it did.
+    /// Whether a Secret is waited for, and with it the peers that name it.
+    pub(crate) fn awaits_secrets(&self) -> bool {
+        !self.resources.awaited_secrets.is_empty()
+    }
+
+    /// Evaluates if something changed since the last time; whether it did. A peer whose Secret is not heard of yet
+    /// stays as it was, and holds up nothing else.
     pub(crate) fn evaluate(&mut self, now: Time) -> bool {
-        if !self.changed || self.secrets.is_waiting(now) {
+        let awaited = self.secrets.awaited(now);
+        if awaited != self.resources.awaited_secrets {
+            self.resources.awaited_secrets = awaited;
+            self.changed = true;
+        }
+        if !self.changed {
             return false;
         }
         self.changed = false;

@@ -65,12 +65,13 @@ impl Secrets {
         }
     }
 
-    /// Whether one is waited for still.
-    pub(crate) fn is_waiting(&mut self, now: Time) -> bool {
+    /// Those that are waited for still.
+    pub(crate) fn awaited(&mut self, now: Time) -> BTreeSet<String> {
         for waiting in self.watched.values_mut() {
             waiting.take_if(|since| now >= *since + PATIENCE);
         }
-        self.watched.values().any(Option::is_some)
+        let awaited = self.watched.iter().filter(|(_, since)| since.is_some());
+        awaited.map(|(name, _)| name.clone()).collect()
     }
 
     /// When one is waited for no longer.
@@ -103,10 +104,10 @@ mod tests {
         assert_eq!(secrets.want(at(0), names(&[]), &mut known), None);
         assert_eq!(secrets.want(at(0), names(&["a"]), &mut known), Some(names(&["a"])));
         assert_eq!(secrets.want(at(1), names(&["a"]), &mut known), None, "once is enough");
-        assert!(secrets.is_waiting(at(4)));
+        assert_eq!(secrets.awaited(at(4)), names(&["a"]));
         assert!(!secrets.take("b".to_owned(), secret("b", "x"), &mut known), "nobody asked");
         assert!(secrets.take("a".to_owned(), secret("a", "x"), &mut known));
-        assert!(!secrets.is_waiting(at(4)) && secrets.next_deadline().is_none());
+        assert!(secrets.awaited(at(4)).is_empty() && secrets.next_deadline().is_none());
         assert!(!secrets.take("a".to_owned(), secret("a", "x"), &mut known), "it is known");
         assert!(secrets.take("a".to_owned(), secret("a", "y"), &mut known));
         assert_eq!(known.len(), 1);
@@ -119,7 +120,7 @@ mod tests {
         let (mut secrets, mut known) = (Secrets::default(), Vec::new());
         secrets.want(at(0), names(&["a"]), &mut known);
         assert_eq!(secrets.next_deadline(), Some(at(5)));
-        assert!(secrets.is_waiting(at(4)) && !secrets.is_waiting(at(5)));
+        assert_eq!((secrets.awaited(at(4)), secrets.awaited(at(5))), (names(&["a"]), names(&[])));
         assert_eq!(secrets.next_deadline(), None);
         assert!(!secrets.take("a".to_owned(), None, &mut known), "it counts as missing already");
         assert_eq!(secrets.want(at(9), names(&["b"]), &mut known), Some(names(&["b"])));

@@ -33,6 +33,7 @@ pub(super) fn judge<'a>(
             Err(Fault::Transient(error)) => {
                 findings.refuse_for_now(KIND, &name, format!("parsing peer {name} {error}"));
             }
+            Err(Fault::Awaited) => {}
             Ok(password) => {
                 let profile = &object.spec.bfd_profile;
                 if !profile.is_empty() && !objects.profiles.iter().any(|p| p.name_any() == *profile) {
@@ -173,6 +174,8 @@ fn positive(time: Duration) -> time::Duration {
 enum Fault {
     Lasting(String),
     Transient(String),
+    /// None, as long as it is not known whether there is one.
+    Awaited,
 }
 
 impl From<String> for Fault {
@@ -262,6 +265,9 @@ fn check_password(name: &str, peer: &BGPPeer, resources: &Resources) -> Result<O
     }
     let with_context = |text: String| format!("{text}\nfailed to parse peer {name} password secret");
     // The reference's own namespace is not used.
+    if resources.awaited_secrets.contains(&reference.name) {
+        return Err(Fault::Awaited);
+    }
     let Some(secret) = resources.secrets.iter().find(|secret| secret.name_any() == reference.name) else {
         let text = format!("secret ref not found for peer config {namespace:?}/{name:?}");
         return Err(Fault::Transient(with_context(text)));

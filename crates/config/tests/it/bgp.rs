@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use ferrolb_config::{BgpType, Resources};
+use ferrolb_config::{BgpType, Resources, evaluate};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use serde_json::{Value, json};
@@ -113,6 +113,23 @@ fn peers_that_metallb_accepts_are_accepted() {
     ] {
         assert_eq!(verdict_on_peer(&more), Ok(()), "{more}");
     }
+}
+
+#[test]
+fn who_names_a_secret_of_which_nothing_is_known_yet_stays_as_it_was() {
+    let by_secret = || named("q", &peer_spec(&json!({ "passwordSecret": { "name": "s" } })));
+    let awaited =
+        |peer| Resources { bgp_peers: vec![peer], awaited_secrets: ["s".to_owned()].into(), ..bench() };
+    let new = fresh(&awaited(by_secret()));
+    assert_eq!((&new.verdict, &new.diagnostics), (&Ok(()), &vec![]));
+    assert!(new.config.bgp.peers.is_empty());
+    let plain = fresh(&Resources { bgp_peers: vec![named("q", &peer_spec(&json!({})))], ..bench() });
+    assert_eq!(plain.config.bgp.peers.len(), 1);
+    let later = evaluate(&awaited(by_secret()), &plain.last_good);
+    assert_eq!((&later.verdict, &later.config.bgp.peers), (&Ok(()), &plain.config.bgp.peers));
+    // Its other faults are known at once.
+    let bad = named("q", &peer_spec(&json!({ "myASN": 0, "passwordSecret": { "name": "s" } })));
+    assert!(fresh(&awaited(bad)).verdict.is_err());
 }
 
 fn secret(name: &str, kind: &str, key: &str) -> Secret {

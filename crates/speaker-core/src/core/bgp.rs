@@ -12,7 +12,8 @@ use crate::bgp::Gone;
 impl Core {
     /// Decides what changed.
     pub(super) fn pass_bgp(&mut self, clock: Clock) {
-        if !self.intake.is_evaluated() {
+        // Begun without a peer that is about to be known, what a former process said of it would be taken back.
+        if !self.intake.is_evaluated() || (!self.bgp.has_begun() && self.intake.awaits_secrets()) {
             return;
         }
         let reconfigured = self.intake.take_bgp_news();

@@ -61,6 +61,8 @@ pub(crate) struct Speaker {
     pub(crate) bgp_log: Vec<String>,
     /// The Secrets that are watched.
     pub(crate) secrets: BTreeSet<String>,
+    /// The API says nothing of Secrets that are asked for.
+    pub(crate) secrets_unheard: bool,
     pub(crate) counters: BTreeMap<IpAddr, wire::Counters>,
     /// `metallb_k8s_client_config_loaded_bool`, and `…_stale_bool`.
     pub(crate) loaded: bool,
@@ -145,6 +147,7 @@ impl Bench {
             told: BTreeMap::new(),
             bgp_log: Vec::new(),
             secrets: BTreeSet::new(),
+            secrets_unheard: false,
             counters: BTreeMap::new(),
             loaded: false,
             stale: false,
@@ -423,7 +426,9 @@ impl Speaker {
                 Effect::Ready(ready) => self.ready = ready,
                 Effect::Secrets(names) => {
                     let new: Vec<_> = names.difference(&self.secrets).cloned().collect();
-                    self.mail.extend(new.iter().map(|name| (now + self.delay, api.secret(name))));
+                    if !self.secrets_unheard {
+                        self.mail.extend(new.iter().map(|name| (now + self.delay, api.secret(name))));
+                    }
                     self.secrets = names;
                 }
                 Effect::Session { peer, plan } => self.session(peer, plan),

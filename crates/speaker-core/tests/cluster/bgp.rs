@@ -402,6 +402,40 @@ fn two_advertisements_that_want_different_preferences_withdraw_the_service_b53_b
 }
 
 #[test]
+fn a_secret_that_is_not_heard_of_holds_up_its_peer_alone() {
+    let mut bench = tutorial();
+    of(&mut bench, NODE1).secrets_unheard = true;
+    let spec = |address, more: &Value| {
+        let mut spec = peer(json!({ "peerAddress": address }));
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        config("x", spec)
+    };
+    let named = |name: &str, mut object: Value| {
+        object["metadata"]["name"] = json!(name);
+        object
+    };
+    let by_secret = json!({ "passwordSecret": { "name": "pw" } });
+    bench.api.put("BGPPeer", named("secretive", spec("192.168.10.2", &by_secret)));
+    bench.run(Duration::from_millis(500));
+    bench.api.put("BGPPeer", named("open", spec("192.168.10.3", &json!({}))));
+    bench.api.put("IPAddressPool", config("bgp", json!({ "addresses": ["192.168.20.96/29"] })));
+    bench.run(Duration::from_millis(500));
+    let sessions = |bench: &Bench| bench.speakers[NODE1].sessions.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(sessions(&bench), ["open", "router"].map(PeerName::from));
+    // What never comes counts as missing: that is a fault of the peer, and of nobody else.
+    bench.run(Duration::from_secs(6));
+    assert_eq!(sessions(&bench), ["open", "router"].map(PeerName::from));
+    let secret = json!({
+        "metadata": { "namespace": NAMESPACE, "name": "pw" },
+        "type": "kubernetes.io/basic-auth",
+        "data": { "password": "b25l" },
+    });
+    bench.api.put("Secret", secret);
+    bench.settle();
+    assert_eq!(sessions(&bench), ["open", "router", "secretive"].map(PeerName::from));
+}
+
+#[test]
 fn a_peer_waits_for_its_secret_and_a_new_password_is_an_edit_b34() {
     let mut bench = tutorial();
     let secret = |value: &str| {
