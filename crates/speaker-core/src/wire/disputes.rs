@@ -68,6 +68,8 @@ enum Stage {
         announced: bool,
         /// It answers for the address.
         answers: bool,
+        /// Another one that has claimed it meanwhile, the latest: it is asked next.
+        next: Option<Claimant>,
     },
     /// This node has given way to that node's speaker.
     Yielded {
@@ -166,11 +168,17 @@ impl Wire {
         };
         let rivals = self.rivals(now, &address);
         let may_be_one = !rivals.is_empty()
-            && match self.disputes.states.get(&ip).map(|state| (&state.stage, state.claimant)) {
+            && match self.disputes.states.get_mut(&ip).map(|state| (&mut state.stage, state.claimant)) {
                 None => true,
                 Some((Stage::Resumed { until }, before)) => before != claimant || *until <= now,
                 // One after the other.
-                Some((Stage::Asking { .. } | Stage::Yielded { .. }, _)) => return,
+                Some((Stage::Asking { next, .. }, before)) => {
+                    if before != claimant {
+                        *next = Some(claimant);
+                    }
+                    return;
+                }
+                Some((Stage::Yielded { .. }, _)) => return,
             };
         if !may_be_one {
             let parted = address.candidates.iter().any(|node| self.is_missing(now, node));
@@ -180,9 +188,20 @@ impl Wire {
         self.ask_who(now, ip, claimant, rivals, true);
     }
 
+    /// Asks the claimant if it may be one that comes before this node; whether it does.
+    fn ask_if_possible(&mut self, now: Time, ip: IpAddr, claimant: Claimant, announced: bool) -> bool {
+        let address = self.plan.as_ref().and_then(|plan| plan.addresses.get(&ip));
+        let rivals = address.map(|address| self.rivals(now, address)).unwrap_or_default();
+        let may_be_one = !rivals.is_empty() && self.leads_alone(ip);
+        if may_be_one {
+            self.ask_who(now, ip, claimant, rivals, announced);
+        }
+        may_be_one
+    }
+
     /// Asks the claimant whether it answers for the address, and whether it is the host of one of these.
     fn ask_who(&mut self, now: Time, ip: IpAddr, claimant: Claimant, rivals: Vec<IpAddr>, announced: bool) {
-        let (stage, due) = (Stage::Asking { announced, answers: false }, now + ASK_FOR);
+        let (stage, due) = (Stage::Asking { announced, answers: false, next: None }, now + ASK_FOR);
         let deaf = self.disputes.deaf(ip, claimant);
         self.disputes.set(ip, State { claimant, stage, due, deaf });
         self.ask(now, ip, claimant);
@@ -266,11 +285,14 @@ impl Wire {
         let Some(state) = self.disputes.states.get_mut(&ip) else { return };
         let (claimant, deaf) = (state.claimant, state.deaf);
         match &mut state.stage {
-            Stage::Asking { announced, .. } => {
-                let announced = *announced;
+            Stage::Asking { announced, next, .. } => {
+                let (announced, next) = (*announced, *next);
                 self.end_dispute(now, ip);
-                if announced {
+                if announced || next.is_some() {
                     self.defend(now, ip, now);
+                }
+                if let Some(next) = next {
+                    self.ask_if_possible(now, ip, next, true);
                 }
             }
             Stage::Yielded { unanswered, .. } if *unanswered < UNANSWERED => {
@@ -290,11 +312,7 @@ impl Wire {
                 self.hurry(now, claimant);
             }
             Stage::Resumed { .. } => {
-                let address = self.plan.as_ref().and_then(|plan| plan.addresses.get(&ip)).cloned();
-                let rivals = address.map(|address| self.rivals(now, &address)).unwrap_or_default();
-                if !rivals.is_empty() && self.leads_alone(ip) {
-                    self.ask_who(now, ip, claimant, rivals, false);
-                } else {
+                if !self.ask_if_possible(now, ip, claimant, false) {
                     self.end_dispute(now, ip);
                 }
             }

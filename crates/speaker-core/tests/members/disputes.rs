@@ -294,3 +294,20 @@ fn who_falls_silent_whenever_it_is_given_way_to_is_so_ever_more_seldom() {
     assert!((2..=10).contains(&given_way), "{given_way}");
     assert!(network.longest_dark() <= millis(4100), "{:?}", network.longest_dark());
 }
+
+/// A stranger claims without end; among its frames the claims of one that comes first are not lost.
+#[test]
+fn who_is_asked_about_an_address_does_not_keep_others_that_claim_it_from_being_asked() {
+    for seed in 0..3 {
+        let mut network = Network::settled(seed, 2, 12);
+        network.part(&[0], &[1]);
+        for _ in 0..300 {
+            for number in 0..12 {
+                network.claim(vip(number), Mac([2, 9, 9, 9, 9, 9]));
+            }
+            network.run(millis(100));
+        }
+        assert_eq!(network.owners(), network.rightful(), "seed {seed}");
+        assert_eq!(network.longest_dark(), millis(0), "seed {seed}");
+    }
+}
