@@ -42,6 +42,7 @@ pub struct Session {
     state: State,
     since: Time,
     last_down: Option<(Time, Down)>,
+    last_drop: Option<(Time, Down)>,
     drops: u64,
     /// How many routes of each family were held back when it was last said.
     held_back: [usize; 2],
@@ -81,6 +82,7 @@ impl Session {
             state: State::Idle,
             since: now,
             last_down: None,
+            last_drop: None,
             drops: 0,
             held_back: [0; 2],
             too_long: false,
@@ -187,6 +189,7 @@ impl Session {
             told: self.rib.told(),
             settled: self.rib.is_settled(),
             last_down: self.last_down.as_ref(),
+            last_drop: self.last_drop.as_ref(),
             drops: self.drops,
         }
     }
@@ -309,6 +312,7 @@ impl Session {
             self.rib.close();
             self.too_long = false;
             self.drops += 1;
+            self.last_drop = Some((now, down.clone()));
             if now - self.since >= STABLE {
                 self.retry.reset();
             }

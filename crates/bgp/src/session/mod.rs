@@ -227,6 +227,8 @@ pub struct Status<'a> {
     pub settled: bool,
     /// When and why the last attempt failed, or the last session ended.
     pub last_down: Option<&'a (Time, Down)>,
+    /// When and why the last established session ended, whatever attempts have come to since.
+    pub last_drop: Option<&'a (Time, Down)>,
     /// How many established sessions have ended.
     pub drops: u64,
 }

@@ -208,6 +208,22 @@ const ROWS: &[Row] = &[
 ];
 
 #[test]
+fn why_the_session_ended_is_known_still_when_attempts_have_failed_since() {
+    let mut bench = Bench::new(settings());
+    refuse(&mut bench);
+    assert_eq!(bench.session.status().last_drop, None, "there was no session");
+    let mut bench = in_state(Established);
+    bench.hang_up();
+    let dropped = bench.session.status().last_drop.unwrap().clone();
+    assert_eq!(bench.down(), Some(dropped.1.clone()));
+    let wait = bench.until_attempt();
+    bench.pass(wait);
+    refuse(&mut bench);
+    assert!(matches!(bench.down(), Some(Down::NotConnected(_))));
+    assert_eq!(bench.session.status().last_drop, Some(&dropped));
+}
+
+#[test]
 fn every_event_in_every_state() {
     for (event, happen, states) in ROWS {
         for (before, after, told) in *states {

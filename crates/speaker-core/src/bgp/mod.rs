@@ -79,6 +79,8 @@ pub struct PeerReport {
     pub next_attempt: Option<Time>,
     /// When and why the last attempt failed, or the last session ended.
     pub last_down: Option<(Time, Down)>,
+    /// When and why the last established session ended, whatever attempts have come to since.
+    pub last_drop: Option<(Time, Down)>,
     /// How many established sessions have ended.
     pub drops: u64,
     /// What was counted.

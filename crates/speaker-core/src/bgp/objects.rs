@@ -19,6 +19,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
+use super::PeerReport;
 use super::sessions::{Known, Sessions};
 use crate::io::{Settings, WriteId};
 
@@ -284,7 +285,7 @@ fn status(node: &NodeName, name: &PeerName, peer: &BgpPeer, known: Option<&Known
         prefixes_told: number(report.told),
         drops: u32::try_from(report.drops).unwrap_or(u32::MAX),
         last_failure: report.last_down.as_ref().zip(known.failed).map(|((_, down), time)| {
-            BGPSessionFailure { time: whole_seconds(time), reason: reason(down, peer) }
+            BGPSessionFailure { time: whole_seconds(time), reason: reason(down, peer) + &dropped(known) }
         }),
         finding: report.finding.clone().unwrap_or_default(),
         ..status
@@ -298,6 +299,17 @@ fn reason(down: &Down, peer: &BgpPeer) -> String {
             format!("{down}; the router may have another password, or none, and then answers nothing")
         }
         _ => down.to_string(),
+    }
+}
+
+/// Why there was no session any more, before an attempt failed as well: that is seldom what is to be mended first.
+fn dropped(known: &Known) -> String {
+    let PeerReport { last_down, last_drop, .. } = &*known.report;
+    match (last_drop, known.dropped) {
+        (Some((_, down)), Some(time)) if last_drop != last_down => {
+            format!("; the last session ended at {}: {down}", whole_seconds(time))
+        }
+        _ => String::new(),
     }
 }
 

@@ -28,24 +28,23 @@ pub(crate) struct Known {
     pub(crate) report: Box<PeerReport>,
     pub(crate) since: Timestamp,
     pub(crate) failed: Option<Timestamp>,
+    pub(crate) dropped: Option<Timestamp>,
 }
 
 impl Known {
     fn new(clock: Clock, report: Box<PeerReport>, former: Option<&Self>) -> Self {
-        let former = former.map(|known| (&*known.report, known));
-        let since = match former {
-            Some((before, known)) if before.since == report.since => known.since,
-            _ => wall(clock, report.since),
+        let known = |time: Time, of: fn(&PeerReport) -> Option<Time>, at: fn(&Self) -> Option<Timestamp>| {
+            let former = former.filter(|former| of(&former.report) == Some(time));
+            former.and_then(at).unwrap_or_else(|| wall(clock, time))
         };
-        let failed = report.last_down.as_ref().map(|(time, _)| match former {
-            Some((PeerReport { last_down: Some((before, _)), .. }, Self { failed: Some(failed), .. }))
-                if before == time =>
-            {
-                *failed
-            }
-            _ => wall(clock, *time),
-        });
-        Self { report, since, failed }
+        let failed = |report: &PeerReport| report.last_down.as_ref().map(|(time, _)| *time);
+        let dropped = |report: &PeerReport| report.last_drop.as_ref().map(|(time, _)| *time);
+        Self {
+            since: known(report.since, |report| Some(report.since), |former| Some(former.since)),
+            failed: failed(&report).map(|time| known(time, failed, |former| former.failed)),
+            dropped: dropped(&report).map(|time| known(time, dropped, |former| former.dropped)),
+            report,
+        }
     }
 }
 

@@ -558,6 +558,7 @@ fn report(bench: &Bench, state: State) -> PeerReport {
         settled: true,
         next_attempt: None,
         last_down: None,
+        last_drop: None,
         drops: 0,
         counters: Counters::default(),
         finding: None,
@@ -603,12 +604,24 @@ fn sessions_are_shown_where_their_kind_exists_and_numbers_do_not_make_writes_s97
     assert_eq!((&status(&bench)["prefixesTold"], &status(&bench)["prefixesWanted"]), (&json!(5), &json!(5)));
 
     let down = Down::Told(Notification::with_text(Code::ADMINISTRATIVE_SHUTDOWN, "maint"));
-    let idle = PeerReport { last_down: Some((bench.now, down)), drops: 1, ..report(&bench, State::Idle) };
-    hear(&mut bench, idle);
+    let dropped = Some((bench.now, down));
+    let idle = PeerReport {
+        last_down: dropped.clone(),
+        last_drop: dropped,
+        drops: 1,
+        ..report(&bench, State::Idle)
+    };
+    hear(&mut bench, idle.clone());
     assert_eq!(bench.take_writes(), ["PATCH bgpsessions/status"], "at once");
     let shown = status(&bench);
     assert_eq!((&shown["state"], &shown["drops"]), (&json!("Idle"), &json!(1)));
-    assert!(shown["lastFailure"]["reason"].as_str().unwrap().contains("maint"), "BG-11: {shown}");
+    let reason = shown["lastFailure"]["reason"].as_str().unwrap().to_owned();
+    assert!(reason.contains("maint"), "BG-11: {shown}");
+    let (at, time) = (shown["lastFailure"]["time"].as_str().unwrap(), bench.now);
+    let refused = Some((time, Down::NotConnected("refused".to_owned())));
+    hear(&mut bench, PeerReport { last_down: refused, ..idle });
+    let both = format!("cannot connect: refused; the last session ended at {at}: {reason}");
+    assert_eq!(status(&bench)["lastFailure"]["reason"], json!(both));
 
     bench.api.delete("BGPPeer", NAMESPACE, "router");
     bench.settle();

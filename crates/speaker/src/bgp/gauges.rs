@@ -150,6 +150,7 @@ mod tests {
             settled: true,
             next_attempt: None,
             last_down: None,
+            last_drop: None,
             drops: 0,
             counters,
             finding: None,

@@ -351,6 +351,7 @@ impl Task {
             settled: status.settled,
             next_attempt: status.next_attempt,
             last_down: status.last_down.cloned(),
+            last_drop: status.last_drop.cloned(),
             drops: status.drops,
             counters: self.session.counters(),
             finding: self.findings.text(),
