@@ -64,6 +64,12 @@ pub struct Handle {
 pub type News = (PeerName, Option<Box<PeerReport>>);
 
 /// There can be no sessions, or one ended that nobody had ended.
+///
+/// Either ends the process. A task that panicked takes with it what its peer was told and which wishes it had taken, and
+/// what of it holds still is not known: going on by a guess, it might leave routes at a router that lead nowhere. So the
+/// other sessions say goodbye, layer 2 is handed over, and a new process makes everything from the objects; its restarts
+/// are paced, counted and seen like those of any container. What a peer sends is to be no reason for a panic: what reads
+/// it is fuzzed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Broken {
     /// No thread, or nothing that a runtime needs, was to be had: the operating system's words.
