@@ -4,8 +4,9 @@
 //! As long as all speakers that run are members, they know who leads, and the frame is a stranger's or old: the owner
 //! announces the address again (RFC 5227 section 2.4 (c): at most once in ten seconds), after a while, since a member may
 //! have learnt first that it leads now. Where the member list is parted and the segment is not, several speakers lead the
-//! same address, each for want of the others. Then one thing is still known to all of them alike: the plan, whose
-//! Pods run, and whose view was stale when they were one. Of those the first candidate, the stale ones last, goes on, and defends the address at once; whoever comes later gives way to it.
+//! same address, each for want of the others. Then this is still known to all of them alike: the plan, whose Pods run, and
+//! whose view was stale when they were last one. Of those the first candidate goes on, the stale ones last, and defends the
+//! address at once; whoever comes later gives way to it.
 //!
 //! ```text
 //!                claimed            it is, and answers             three questions unanswered
@@ -17,9 +18,14 @@
 //! Nobody gives way to a frame alone. The claimant's host is asked, by its hardware address, whether it is the host of a
 //! speaker that runs, is missed and comes before this one, and whether it answers for the address: who does not say both
 //! is a stranger, or another speaker's, and the address is defended. So of two that dispute an address at most one gives
-//! way, however many others are missing. Whoever gave way goes on asking, and answers again when nobody does: an address
-//! is dark for four seconds at most. It gives way again to one that claims the address again and answers; if that falls silent
-//! again soon, the two do not know the same, and for a while it gives way to that one no more. All of it ends when the members agree.
+//! way, however many others are missing.
+//!
+//! Whoever gave way goes on asking, and answers again when nobody does: an address is dark for four seconds at most. Above
+//! five hundred addresses each is asked about less often, but at any time some are, and the silence about one makes the
+//! others be asked about at once; so the same holds but for some tenths of a second, if the host falls silent as a whole
+//! and was not found so within ten seconds before. It gives way again to one that claims the address again and answers; if
+//! that falls silent again soon, the two do not know the same, and for a while it gives way to that one no more. All of it
+//! ends when the members agree.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -42,6 +48,8 @@ pub(super) struct Disputes {
     defences: BTreeMap<IpAddr, Defence>,
     /// When each of them is to be made, or forgotten.
     defences_due: BTreeSet<(Time, IpAddr)>,
+    /// Whose turn it is among the `TURNS` that share the time between two questions.
+    turn: u32,
 }
 
 /// Who claims an address, as the segment knows it.
@@ -158,6 +166,13 @@ impl Disputes {
         let many = u32::try_from(self.states.len()).unwrap_or(u32::MAX);
         ASK_EVERY.max(PER_ADDRESS.saturating_mul(many))
     }
+
+    /// How long until the first question about an address: another time for each, so that of many addresses there is
+    /// always one that is asked about soon.
+    fn first_pause(&mut self) -> Duration {
+        self.turn = self.turn % TURNS + 1;
+        self.pause() * self.turn / TURNS
+    }
 }
 
 impl Wire {
@@ -236,11 +251,11 @@ impl Wire {
                 self.give_way(now, ip);
             }
             Some(State { stage: Stage::Yielded { unanswered, since, .. }, deaf, .. }) => {
-                *unanswered = 0;
+                let hurried = std::mem::take(unanswered) >= UNANSWERED;
                 if now.since(*since) >= RESUMED_FOR {
                     *deaf = Duration::ZERO;
                 }
-                let next = now + self.disputes.pause();
+                let next = now + if hurried { self.disputes.first_pause() } else { self.disputes.pause() };
                 self.disputes.again_at(ip, next);
             }
             Some(State { stage: Stage::Resumed { .. }, .. }) | None => {}
@@ -337,11 +352,13 @@ impl Wire {
         );
         self.give_up(now, ip);
         let deaf = self.disputes.deaf(ip, claimant);
-        let (stage, due) = (Stage::Yielded { to, since: now, unanswered: 0 }, now + ASK_EVERY);
+        let due = now + self.disputes.first_pause();
+        let stage = Stage::Yielded { to, since: now, unanswered: 0 };
         self.disputes.set(ip, State { claimant, stage, due, deaf });
     }
 
-    /// One that this node gave way to has fallen silent about an address: is it so about the others?
+    /// One that this node gave way to has fallen silent about an address: is it so about the others? One question more is
+    /// enough there, since three were asked about that one.
     fn hurry(&mut self, now: Time, claimant: Claimant) {
         let Some(host) = self.disputes.hosts.get_mut(&claimant) else { return };
         if host.hurried.is_some_and(|before| now.since(before) < DEFEND_EVERY) {
@@ -349,11 +366,20 @@ impl Wire {
         }
         host.hurried = Some(now);
         let silent = |state: &State| {
-            state.claimant == claimant && matches!(state.stage, Stage::Yielded { unanswered: 0, .. })
+            let asked_on =
+                matches!(state.stage, Stage::Yielded { unanswered, .. } if unanswered < UNANSWERED);
+            state.claimant == claimant && asked_on
         };
         let theirs: Vec<IpAddr> =
             self.disputes.states.iter().filter(|(_, state)| silent(state)).map(|(ip, _)| *ip).collect();
-        theirs.into_iter().for_each(|ip| self.disputes.again_at(ip, now));
+        for ip in theirs {
+            if let Some(State { stage: Stage::Yielded { unanswered, .. }, .. }) =
+                self.disputes.states.get_mut(&ip)
+            {
+                *unanswered = UNANSWERED - 1;
+            }
+            self.disputes.again_at(ip, now);
+        }
     }
 
     /// Announces the address again at that time, or later if it was defended just before.
@@ -467,6 +493,9 @@ const KNOWN_FOR: Duration = Duration::from_secs(10);
 /// How often one that this node gave way to is asked whether it still answers; less often for many addresses.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 const PER_ADDRESS: Duration = Duration::from_millis(2);
+
+/// Into how many parts the time between two questions about an address is divided, for all the addresses.
+const TURNS: u32 = 256;
 
 /// So many questions in a row that are not answered mean that nobody answers.
 const UNANSWERED: u32 = 3;

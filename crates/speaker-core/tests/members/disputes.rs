@@ -311,3 +311,23 @@ fn who_is_asked_about_an_address_does_not_keep_others_that_claim_it_from_being_a
         assert_eq!(network.longest_dark(), millis(0), "seed {seed}");
     }
 }
+
+/// Among many addresses each is asked about less often, but not all at the same moment, and who is found silent about one
+/// is asked about the others at once.
+#[test]
+fn two_thousand_addresses_are_not_dark_for_longer_than_one() {
+    let mut network = Network::new(1, 2, 2000);
+    network.start(0);
+    // The other one's host answers; its speaker is not simulated.
+    network.lingering.insert(1);
+    network.run(seconds(12));
+    let both = network.rightful_among(&[0, 1].into());
+    let theirs: Vec<usize> = (0..2000).filter(|number| both[&vip(*number)] == [1].into()).collect();
+    assert!(theirs.len() > 800);
+    theirs.iter().for_each(|number| network.claim(vip(*number), mac(1)));
+    let dark = |network: &Network| network.owners().values().filter(|owners| owners.is_empty()).count();
+    network.run(millis(13_300));
+    assert_eq!(dark(&network), theirs.len(), "it has given way");
+    network.lingering.clear();
+    assert!(network.run_until(millis(4300), |network| network.owns_everything(0)), "{}", dark(&network));
+}

@@ -31,7 +31,7 @@ pub(crate) fn other_address(node: usize) -> SocketAddr {
 }
 
 pub(crate) fn vip(number: usize) -> IpAddr {
-    [192, 168, 10, 100 + u8::try_from(number).unwrap()].into()
+    IpAddr::V4(Ipv4Addr::from(0xc0a8_0a64 + u32::try_from(number).unwrap()))
 }
 
 pub(crate) fn mac(node: usize) -> Mac {
@@ -366,6 +366,11 @@ impl Network {
         owners
     }
 
+    /// Whether a node answers for every address.
+    pub(crate) fn owns_everything(&self, node: usize) -> bool {
+        self.owned[node].len() == self.addresses
+    }
+
     /// Who is to answer for each address if all that run are members.
     pub(crate) fn rightful(&self) -> BTreeMap<IpAddr, BTreeSet<usize>> {
         let running = self.hosts.iter().filter(|(_, host)| host.process.is_some() && !host.frozen);
@@ -645,7 +650,7 @@ impl Network {
         let nodes: BTreeSet<NodeName> = (0..self.nodes).map(name).collect();
         let pool = Pool {
             name: PoolName::from("p"),
-            blocks: vec!["192.168.10.0/24".parse().unwrap()],
+            blocks: vec!["192.168.0.0/16".parse().unwrap()],
             auto_assign: true,
             avoid_buggy_ips: false,
             allocation: None,
