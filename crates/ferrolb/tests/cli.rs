@@ -106,8 +106,8 @@ fn what_a_daemon_cannot_start_with_is_named_and_ends_with_one() {
         (
             "speaker",
             &["--node-name=n"],
-            &[("METALLB_BGP_TYPE", "frr")],
-            "environment variable METALLB_BGP_TYPE=frr is not supported yet",
+            &[("FERROLB_BGP_GRACEFUL_SHUTDOWN", "soon")],
+            "FERROLB_BGP_GRACEFUL_SHUTDOWN",
         ),
         ("speaker", &["--node-name=n"], &[], "no Kubernetes API server is configured"),
     ] {
