@@ -2,13 +2,13 @@
 //! What a TCP socket to a router needs beyond what other libraries offer: a password, and how far its packets come from.
 //!
 //! Everything works on any socket, whoever made it, before it connects; the password and the hops also on one that is
-//! connected. None of it needs a capability, save for a socket that is bound to an interface on kernels before Linux 5.7.
+//! connected. None of it needs a capability.
 
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd};
 
-use ferrolb_net_types::{InterfaceName, IpFamily};
+use ferrolb_net_types::IpFamily;
 use libc::c_int;
 
 use crate::error::{Attempt, Result, check};
@@ -64,26 +64,6 @@ pub fn set_least_hops(socket: impl AsFd, family: IpFamily, least: u8) -> Result<
     };
     set(&socket, level, name, &c_int::from(least))
         .attempting(|| format!("take only what has {least} hops left"))
-}
-
-/// Sends and takes only by this interface; before it connects.
-///
-/// # Errors
-///
-/// ENODEV if there is none of this name; EPERM without CAP_NET_RAW on kernels before Linux 5.7.
-pub fn bind_to_interface(socket: impl AsFd, interface: &InterfaceName) -> Result<()> {
-    let name = interface.as_str().as_bytes();
-    // SAFETY: the name is alive, and its length is given.
-    let answer = unsafe {
-        libc::setsockopt(
-            socket.as_fd().as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_BINDTODEVICE,
-            name.as_ptr().cast(),
-            name.len() as libc::socklen_t,
-        )
-    };
-    check(answer).map(drop).attempting(|| format!("bind a socket to {interface}"))
 }
 
 /// What the kernel takes as the value of a socket option: plain data of a fixed layout.
@@ -168,9 +148,6 @@ mod tests {
         assert_eq!(set_password(&listener, peer, &long).unwrap_err().os_error(), Some(libc::EINVAL));
         set_password(&listener, peer, &long[1..]).unwrap();
         assert_eq!(set_hops(&listener, IpFamily::V4, 0).unwrap_err().os_error(), Some(libc::EINVAL));
-        let nowhere = InterfaceName::from("nowhere0");
-        let error = bind_to_interface(&listener, &nowhere).unwrap_err();
-        assert!(error.to_string().starts_with("bind a socket to nowhere0: "), "{error}");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use ferrolb_net_types::{InterfaceName, Interfaces, NodeName, ServiceKey};
 
 use crate::io::{Effect, Protocol};
 use crate::statuses::Desired;
+use crate::telling::{announced, assigned, log_announced, log_withdrawn, texts};
 use crate::wire::Report;
 
 /// What was announced and said so far.
@@ -94,8 +95,8 @@ impl Announcing {
             self.log_refusal(service, told.refused.as_ref());
         }
         if !lost.is_empty() {
-            log_withdrawn(plan, service, &lost, reason.as_ref());
-            effects.extend(lost.iter().map(|ip| announced(service, *ip, false)));
+            tell_withdrawn(plan, service, &lost, reason.as_ref());
+            effects.extend(lost.iter().map(|ip| announced(service, Protocol::Layer2, *ip, false)));
         }
         for ip in told.failing.difference(&before.failing) {
             self.log_failing(plan, service, *ip);
@@ -111,15 +112,12 @@ impl Announcing {
             })]);
         }
         if !gained.is_empty() {
-            log_announced(plan, service, &gained);
-            effects.extend(gained.iter().map(|ip| announced(service, *ip, true)));
+            if let Some(Ok(offer)) = plan.services.get(service).map(AsRef::as_ref) {
+                log_announced(service, Protocol::Layer2, &gained, &offer.pool);
+            }
+            effects.extend(gained.iter().map(|ip| announced(service, Protocol::Layer2, *ip, true)));
             if !known {
-                effects.extend([Effect::Event(Event {
-                    regarding: regarding.clone(),
-                    kind: EventKind::Normal,
-                    reason: "nodeAssigned",
-                    message: format!("announcing from node \"{}\" with protocol \"layer2\"", self.node),
-                })]);
+                effects.extend([assigned(regarding, &self.node, Protocol::Layer2)]);
             }
         }
         if told.ips.is_empty() {
@@ -204,38 +202,20 @@ impl Announcing {
     }
 }
 
-fn announced(service: &ServiceKey, ip: IpAddr, on: bool) -> Effect {
-    Effect::Announced { service: service.clone(), protocol: Protocol::Layer2, ip, on }
-}
-
-fn log_announced(plan: &NodePlan, service: &ServiceKey, ips: &BTreeSet<IpAddr>) {
-    let Some(Ok(offer)) = plan.services.get(service).map(AsRef::as_ref) else { return };
-    tracing::info!(
-        event = "serviceAnnounced",
-        service = %service,
-        ips = ?texts(ips),
-        pool = %offer.pool,
-        protocol = "layer2",
-        "service has IP, announcing"
-    );
-}
-
-fn log_withdrawn(plan: &NodePlan, service: &ServiceKey, ips: &BTreeSet<IpAddr>, reason: Option<&Reason>) {
+/// Says what is announced no longer, and why.
+fn tell_withdrawn(plan: &NodePlan, service: &ServiceKey, ips: &BTreeSet<IpAddr>, reason: Option<&Reason>) {
     let holds = |ip| match plan.services.get(service).map(AsRef::as_ref) {
         Some(Ok(offer)) => offer.ips.contains(ip),
         _ => true,
     };
     let reason = if ips.iter().all(holds) { reason } else { Some(&Reason::IpChanged) };
-    tracing::info!(
-        event = "serviceWithdrawn",
-        service = %service,
-        ip = ?texts(ips),
-        protocol = "layer2",
-        // The plan wants it announced, so no interface is left that could, or a speaker that is no member does.
-        reason = reason.map_or("announceFailed", Reason::word),
-        why = reason.map_or_else(|| "no selected interface can answer, or another speaker does".to_owned(), ToString::to_string),
-        "withdrawing service announcement"
+    // The plan wants it announced, so no interface is left that could, or a speaker that is no member does.
+    let word = reason.map_or("announceFailed", Reason::word);
+    let why = reason.map_or_else(
+        || "no selected interface can answer, or another speaker does".to_owned(),
+        ToString::to_string,
     );
+    log_withdrawn(service, Protocol::Layer2, ips, word, &why);
 }
 
 /// MetalLB's lines at level debug about a Service that this node could announce, but does not.
@@ -266,9 +246,4 @@ fn log_skipped(plan: &NodePlan, service: &ServiceKey, reason: Option<&Reason>) {
         reason = text,
         "this node does not announce the Service"
     );
-}
-
-/// As a list of texts, the form in which the log has them.
-fn texts<T: ToString>(items: impl IntoIterator<Item = T>) -> Vec<String> {
-    items.into_iter().map(|item| item.to_string()).collect()
 }

@@ -16,11 +16,13 @@ mod core;
 mod intake;
 mod io;
 mod outage;
+mod pause;
 mod peers;
 mod secrets;
 mod snapshot;
 mod statuses;
 mod store;
+mod telling;
 mod unreachable;
 pub mod wire;
 

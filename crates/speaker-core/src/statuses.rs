@@ -19,6 +19,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Map, Value, json};
 
 use crate::io::{Protocol, Settings, WriteId};
+use crate::pause::doubled;
 
 /// How long a contradicting object of another node is left to its own speaker.
 const SETTLE: Duration = Duration::from_secs(2);
@@ -26,8 +27,6 @@ const SETTLE: Duration = Duration::from_secs(2);
 const RECREATE: Duration = Duration::from_secs(1);
 /// The first pause after a failed request; it doubles.
 const RETRY: Duration = Duration::from_millis(200);
-/// No pause is longer.
-const LONGEST: Duration = Duration::from_secs(300);
 /// Requests under way at a time.
 const PARALLEL: usize = 16;
 
@@ -562,12 +561,4 @@ fn said(node: &str, service: &ServiceKey, desired: &Desired) -> Said {
         service_namespace: service.namespace.to_string(),
         list: desired.list.clone(),
     }
-}
-
-/// `start` doubled `times - 1` times, at most [`LONGEST`].
-fn doubled(start: Duration, times: u32) -> Duration {
-    1_u32
-        .checked_shl(times.saturating_sub(1))
-        .map_or(LONGEST, |factor| start.saturating_mul(factor))
-        .min(LONGEST)
 }

@@ -101,7 +101,6 @@ fn plan(remote: SocketAddr) -> PeerPlan {
     PeerPlan {
         settings: Settings::native(asn(64_512), PeerAs::Exactly(asn(64_513))),
         remote,
-        interface: None,
         source: None,
         password: None,
         hops: Hops::Unlimited,

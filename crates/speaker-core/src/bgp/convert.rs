@@ -23,7 +23,6 @@ pub(super) fn plan(peer: &BgpPeer) -> PeerPlan {
     PeerPlan {
         settings: settings(peer),
         remote: SocketAddr::new(peer.address, peer.port),
-        interface: None,
         source: peer.source,
         password: peer.password.clone(),
         hops: hops(peer),

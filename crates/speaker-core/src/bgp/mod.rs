@@ -19,7 +19,7 @@ use std::net::{IpAddr, SocketAddr};
 use ferrolb_bgp::wire::RouterId;
 use ferrolb_bgp::{Counters, Down, Peer, State};
 use ferrolb_config::Password;
-use ferrolb_net_types::{InterfaceName, Time};
+use ferrolb_net_types::Time;
 
 pub(crate) use control::Control;
 pub(crate) use objects::Objects;
@@ -30,10 +30,8 @@ pub(crate) use sessions::Gone;
 pub struct PeerPlan {
     /// What the session's state machine is configured with.
     pub settings: ferrolb_bgp::Settings,
-    /// Where to connect to. The scope of a link-local address is that of `interface`.
+    /// Where to connect to.
     pub remote: SocketAddr,
-    /// The interface that the peer is on, where that has to be said.
-    pub interface: Option<InterfaceName>,
     /// The address to connect from; the kernel chooses if there is none.
     pub source: Option<IpAddr>,
     /// The password (RFC 2385): at most 80 bytes are of use to the kernel.

@@ -22,6 +22,7 @@ use sha2::{Digest as _, Sha256};
 use super::PeerReport;
 use super::sessions::{Known, Sessions};
 use crate::io::{Settings, WriteId};
+use crate::pause::doubled;
 
 /// Numbers are not written more often than this.
 const NUMBERS: Duration = Duration::from_secs(10);
@@ -29,8 +30,6 @@ const NUMBERS: Duration = Duration::from_secs(10);
 const ATTEMPTS: Duration = Duration::from_secs(300);
 /// The first pause after a failed request; it doubles.
 const RETRY: Duration = Duration::from_secs(1);
-/// No pause is longer.
-const LONGEST: Duration = Duration::from_secs(300);
 /// The longest name of an object.
 const LONGEST_NAME: usize = 253;
 
@@ -51,6 +50,7 @@ pub(crate) struct Objects {
 #[derive(Clone, Debug, PartialEq)]
 struct Stored {
     uid: String,
+    version: Option<u64>,
     owners: Vec<String>,
     status: BGPSessionStatus,
 }
@@ -63,6 +63,12 @@ struct Work {
     written: Option<Time>,
     /// When something is to be written that waits.
     due: Option<Time>,
+}
+
+impl Stored {
+    fn says_the_same(&self, other: &Self) -> bool {
+        (&self.uid, &self.owners, &self.status) == (&other.uid, &other.owners, &other.status)
+    }
 }
 
 impl Objects {
@@ -157,8 +163,7 @@ impl Objects {
                     self.stored.remove(&name);
                 }
                 work.failures = work.failures.saturating_add(1);
-                let factor = 1_u32.checked_shl(work.failures - 1).unwrap_or(u32::MAX);
-                work.not_before = Some(now + RETRY.saturating_mul(factor).min(LONGEST));
+                work.not_before = Some(now + doubled(RETRY, work.failures));
                 tracing::debug!(name, error = %error, "a BGPSession could not be written, retrying");
             }
         }
@@ -190,13 +195,15 @@ impl Objects {
         }
         let stored = Stored {
             uid: metadata.uid.clone().unwrap_or_default(),
+            version: metadata.resource_version.as_deref().and_then(|version| version.parse().ok()),
             owners: metadata.owner_references.iter().flatten().map(|owner| owner.uid.clone()).collect(),
             status: object.status.unwrap_or_default(),
         };
-        self.stored.get(&name) != Some(&stored) && {
-            self.stored.insert(name, stored);
-            true
+        let known = self.stored.get(&name).filter(|known| known.uid == stored.uid);
+        if known.is_some_and(|known| known.version > stored.version) {
+            return false; // The watch lags behind the answer to our own write.
         }
+        self.stored.insert(name, stored.clone()).is_none_or(|before| !before.says_the_same(&stored))
     }
 
     fn step(&mut self, now: Time, name: &str, wanted: Option<&BGPSessionStatus>) -> Option<ApiRequest> {
@@ -255,16 +262,18 @@ impl Objects {
     }
 }
 
-/// `peer.node`; what is too long ends with a part of its digest.
+/// `peer.node`. What is too long ends with a part of its digest, and so does what another peer and node could come to: both
+/// may have dots.
 fn object_name(node: &NodeName, peer: &PeerName) -> String {
     let name = format!("{peer}.{node}");
-    if name.len() <= LONGEST_NAME {
+    if name.len() <= LONGEST_NAME && !peer.as_str().contains('.') {
         return name;
     }
-    let digest: String = Sha256::digest(&name).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    let digest = Sha256::digest(format!("{peer}/{node}"));
+    let digest: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     // Names of objects are ASCII.
     let kept: String = name.chars().take(LONGEST_NAME - digest.len() - 1).collect();
-    format!("{kept}-{digest}")
+    format!("{}-{digest}", kept.trim_end_matches(['.', '-']))
 }
 
 fn status(node: &NodeName, name: &PeerName, peer: &BgpPeer, known: Option<&Known>) -> BGPSessionStatus {
@@ -408,5 +417,43 @@ mod tests {
         assert!(news(deleted()) && !news(deleted()));
         assert!(news(applied("here")) && news(applied("there")), "it was given away");
         assert!(!news(deleted()));
+    }
+
+    #[test]
+    fn a_watch_that_lags_behind_brings_nothing_back() {
+        let mut objects = objects();
+        let mut version = |version: u32, uid: &str, state: &str| {
+            let mut object = of_node("here");
+            object.metadata.resource_version = Some(version.to_string());
+            object.metadata.uid = Some(uid.to_owned());
+            object.status = Some(BGPSessionStatus { state: state.to_owned(), ..Default::default() });
+            objects.watched(Change::Applied(Box::new(object)));
+            (objects.stored["router"].status.state.clone(), std::mem::take(&mut objects.news))
+        };
+        assert_eq!(version(9, "a", "Established"), ("Established".to_owned(), true));
+        assert_eq!(version(8, "a", "Idle"), ("Established".to_owned(), false));
+        assert_eq!(
+            version(10, "a", "Established"),
+            ("Established".to_owned(), false),
+            "nothing that is shown"
+        );
+        assert_eq!(version(3, "b", "Idle"), ("Idle".to_owned(), true), "another object of that name");
+    }
+
+    #[test]
+    fn every_peer_and_node_have_a_name_of_their_own() {
+        let name = |peer: &str, node: &str| object_name(&NodeName::from(node), &PeerName::from(peer));
+        assert_eq!(name("router", "k8s-node-1"), "router.k8s-node-1");
+        assert_eq!(name("r", "a.b"), "r.a.b");
+        assert!(name("r.a", "b").starts_with("r.a.b-"));
+        let long = "n".repeat(235);
+        for peer in ["p".repeat(200), "p.x".to_owned()] {
+            let name = name(&peer, &long);
+            assert!(name.len() <= LONGEST_NAME, "{name}");
+            assert!(name.split('.').all(|label| !label.is_empty() && !label.ends_with('-')), "{name}");
+        }
+        // Cut behind a dot.
+        let cut = name(&"p".repeat(235), "n.n.n.n.n.n.n.n.n.n.n.n");
+        assert!(cut.len() <= LONGEST_NAME && !cut.contains(".-"), "{cut}");
     }
 }

@@ -6,10 +6,11 @@ use std::net::IpAddr;
 
 use ferrolb_announce::Reason;
 use ferrolb_announce::bgp::{BgpPlan, BgpReason};
-use ferrolb_api::event::{Event, EventKind, ObjectRef};
+use ferrolb_api::event::ObjectRef;
 use ferrolb_net_types::{NodeName, ServiceKey};
 
 use crate::io::{Effect, Protocol};
+use crate::telling::{announced, assigned, log_announced, log_withdrawn};
 
 /// What was said so far.
 #[derive(Debug, Default)]
@@ -42,28 +43,19 @@ impl Services {
         let lost: Vec<_> = before.difference(&now).copied().collect();
         let gained: Vec<_> = now.difference(&before).copied().collect();
         if !lost.is_empty() {
-            log_withdrawn(service, &lost, decision.as_ref().err());
-            effects.extend(lost.iter().map(|ip| announced(service, *ip, false)));
+            // Else it is announced still, with other addresses.
+            let changed = BgpReason::Service(Reason::IpChanged);
+            let reason = decision.as_ref().err().unwrap_or(&changed);
+            log_withdrawn(service, Protocol::Bgp, &lost, reason.word(), &reason.to_string());
+            effects.extend(lost.iter().map(|ip| announced(service, Protocol::Bgp, *ip, false)));
         }
         if !gained.is_empty()
             && let Ok(offer) = decision
         {
-            tracing::info!(
-                event = "serviceAnnounced",
-                service = %service,
-                ips = ?texts(&offer.ips),
-                pool = %offer.pool,
-                protocol = "bgp",
-                "service has IP, announcing"
-            );
-            effects.extend(gained.iter().map(|ip| announced(service, *ip, true)));
+            log_announced(service, Protocol::Bgp, &offer.ips, &offer.pool);
+            effects.extend(gained.iter().map(|ip| announced(service, Protocol::Bgp, *ip, true)));
             if !known {
-                effects.extend([Effect::Event(Event {
-                    regarding: regarding.clone(),
-                    kind: EventKind::Normal,
-                    reason: "nodeAssigned",
-                    message: format!("announcing from node \"{node}\" with protocol \"bgp\""),
-                })]);
+                effects.extend([assigned(regarding, node, Protocol::Bgp)]);
             }
         }
         self.note_refusal(service, decision.as_ref().err());
@@ -82,24 +74,21 @@ impl Services {
         }
         match reason {
             Some(reason) => {
-                if let BgpReason::Conflicting { .. } = reason {
-                    tracing::warn!(
-                        event = "skipping should announce bgp",
-                        protocol = "bgp",
-                        service = %service,
-                        reason = reason.word(),
-                        why = %reason,
-                        "this node does not announce the Service"
-                    );
-                } else {
-                    tracing::debug!(
-                        event = "skipping should announce bgp",
-                        protocol = "bgp",
-                        service = %service,
-                        reason = reason.word(),
-                        why = %reason,
-                        "this node does not announce the Service"
-                    );
+                macro_rules! log {
+                    ($level:ident) => {
+                        tracing::$level!(
+                            event = "skipping should announce bgp",
+                            protocol = "bgp",
+                            service = %service,
+                            reason = reason.word(),
+                            why = %reason,
+                            "this node does not announce the Service"
+                        )
+                    };
+                }
+                match reason {
+                    BgpReason::Conflicting { .. } => log!(warn),
+                    _ => log!(debug),
                 }
                 self.refused.insert(service.clone(), reason.clone());
             }
@@ -108,28 +97,4 @@ impl Services {
             }
         }
     }
-}
-
-fn announced(service: &ServiceKey, ip: IpAddr, on: bool) -> Effect {
-    Effect::Announced { service: service.clone(), protocol: Protocol::Bgp, ip, on }
-}
-
-fn log_withdrawn(service: &ServiceKey, ips: &[IpAddr], reason: Option<&BgpReason>) {
-    // It is announced still, with other addresses.
-    let changed = BgpReason::Service(Reason::IpChanged);
-    let reason = reason.unwrap_or(&changed);
-    tracing::info!(
-        event = "serviceWithdrawn",
-        service = %service,
-        ip = ?texts(ips),
-        protocol = "bgp",
-        reason = reason.word(),
-        why = %reason,
-        "withdrawing service announcement"
-    );
-}
-
-/// As a list of texts, the form in which the log has them.
-fn texts(ips: &[IpAddr]) -> Vec<String> {
-    ips.iter().map(ToString::to_string).collect()
 }

@@ -76,16 +76,15 @@ pub(crate) enum Gone {
 }
 
 impl Sessions {
-    /// Keeps exactly these sessions from now on. Returns whether the peers, or who gets which routes, changed.
+    /// Keeps exactly these sessions from now on.
     pub(crate) fn configure(
         &mut self,
         peers: &BTreeMap<PeerName, Arc<BgpPeer>>,
         why_gone: impl Fn(&PeerName) -> Gone,
         routes: &BgpPlan,
         effects: &mut impl Extend<Effect>,
-    ) -> bool {
+    ) {
         let gone: Vec<_> = self.sessions.keys().filter(|name| !peers.contains_key(*name)).cloned().collect();
-        let mut news = !gone.is_empty();
         for name in gone {
             if let Some(session) = self.sessions.remove(&name) {
                 log_gone(&session, why_gone(&name));
@@ -97,7 +96,6 @@ impl Sessions {
             if known.is_some_and(|session| session.peer == *peer) {
                 continue;
             }
-            news = true;
             let plan = convert::plan(peer);
             if known.is_none_or(|session| session.plan != plan) {
                 if known.is_none() {
@@ -116,7 +114,6 @@ impl Sessions {
             self.sessions.insert(name.clone(), session);
             self.tell_one(name, routes, &before, effects);
         }
-        news
     }
 
     /// Tells the peers what is new of these prefixes.

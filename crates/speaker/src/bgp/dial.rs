@@ -42,9 +42,6 @@ fn open(plan: &PeerPlan) -> Result<TcpSocket, String> {
         IpFamily::V6 => TcpSocket::new_v6(),
     };
     let socket = socket.map_err(|error| error.to_string())?;
-    if let Some(interface) = &plan.interface {
-        tcp::bind_to_interface(&socket, interface).map_err(|error| error.to_string())?;
-    }
     if let Some(source) = plan.source {
         if IpFamily::of(source) != family {
             return Err(format!("address {:?} is of another IP family than the peer's", source.to_string()));

@@ -403,7 +403,6 @@ async fn ready(line: Option<&Line>) -> io::Result<Ready> {
 fn moved(before: &PeerPlan, after: &PeerPlan) -> Option<&'static str> {
     [
         (before.remote != after.remote, "the peer's address"),
-        (before.interface != after.interface, "the interface"),
         (before.source != after.source, "the source address"),
         (before.hops != after.hops, "the distance that a peer may have"),
         (before.router_id != after.router_id, "the router ID"),

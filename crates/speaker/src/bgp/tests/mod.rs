@@ -94,7 +94,6 @@ fn plan(remote: SocketAddr) -> PeerPlan {
     PeerPlan {
         settings: Settings::native(asn(OWN), PeerAs::Exactly(asn(THEIRS))),
         remote,
-        interface: None,
         source: None,
         password: None,
         hops: Hops::Unlimited,
