@@ -40,6 +40,10 @@ pub const GTSM_HOPS: &str = concat!(own_group!(), "/gtsm-hops");
 /// bandwidth in proportion to the endpoints that serve on the node.
 pub const LINK_BANDWIDTH: &str = concat!(own_group!(), "/link-bandwidth");
 
+/// On a BGPPeer: the capabilities that the OPEN offers beside MetalLB's, with commas between: `route-refresh`
+/// (RFC 2918), `fqdn` (the node's name, for the router to show).
+pub const CAPABILITIES: &str = concat!(own_group!(), "/capabilities");
+
 /// On the controllers' Lease: what its holder is about to write, as JSON.
 pub const INTENTS: &str = concat!(own_group!(), "/intents");
 

@@ -31,7 +31,7 @@ mod pool;
 mod resources;
 mod selector;
 
-pub use bgp::{Bgp, BgpAdvertisement, BgpDefaults, BgpPeer, LinkBandwidth, PeerAs};
+pub use bgp::{Bgp, BgpAdvertisement, BgpCapability, BgpDefaults, BgpPeer, LinkBandwidth, PeerAs};
 pub use community::{BgpCommunity, ParseCommunityError};
 pub use diagnostic::Diagnostic;
 pub use evaluate::{Evaluation, LastGood, evaluate};

@@ -140,6 +140,7 @@ fn peer(address: &str) -> BgpPeer {
         both_families: false,
         max_prefixes: None,
         link_bandwidth: None,
+        capabilities: Default::default(),
     }
 }
 

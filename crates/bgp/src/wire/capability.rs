@@ -10,6 +10,7 @@ const MULTIPROTOCOL: u8 = 1;
 const ROUTE_REFRESH: u8 = 2;
 const GRACEFUL_RESTART: u8 = 64;
 const FOUR_OCTET_AS: u8 = 65;
+const FQDN: u8 = 73;
 
 /// Something that a speaker can do.
 ///
@@ -29,6 +30,9 @@ pub enum Capability {
     /// Anything else.
     Other(OtherCapability),
 }
+
+/// The longest name that fits, with its length and that of the domain.
+const LONGEST_HOST: usize = 253;
 
 /// A capability that means nothing here.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,6 +76,17 @@ impl Capability {
             Self::known(code, value)
                 .unwrap_or_else(|| Self::Other(OtherCapability { code, value: value.to_vec() }))
         })
+    }
+
+    /// What the speaker is called, for its peer to show (draft-walton-bgp-hostname-capability), in no domain. Of a name
+    /// that is longer, as no host's is, the first 253 bytes.
+    #[must_use]
+    pub fn fqdn(host: &str) -> Self {
+        let host = &host.as_bytes()[..host.len().min(LONGEST_HOST)];
+        // Bounded by the line above.
+        let length = u8::try_from(host.len()).unwrap_or(u8::MAX);
+        let value = [&[length], host, &[0]].concat();
+        Self::Other(OtherCapability { code: FQDN, value })
     }
 
     /// Its code.
@@ -165,6 +180,17 @@ impl GracefulRestart {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_host_says_its_name_and_no_domain() {
+        let bytes = |name: &str| {
+            let mut out = Vec::new();
+            Capability::fqdn(name).encode(&mut out);
+            out
+        };
+        assert_eq!(bytes("k8s-node-1"), [&[73, 12, 10], &b"k8s-node-1"[..], &[0]].concat());
+        assert_eq!(bytes(&"x".repeat(300))[..3], [73, 255, 253]);
+    }
 
     #[test]
     fn a_known_code_with_a_wrong_length_counts_as_not_offered() {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What annotations of a BGPPeer ask for beyond MetalLB.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) use ferrolb_api::annotations::GTSM_HOPS;
-use ferrolb_api::annotations::{LINK_BANDWIDTH, MAX_PREFIXES};
+use ferrolb_api::annotations::{CAPABILITIES, LINK_BANDWIDTH, MAX_PREFIXES};
 
-use super::LinkBandwidth;
+use super::{BgpCapability, LinkBandwidth};
 
 /// The annotations that mean something on a BGPPeer.
-pub(crate) const KEYS: [&str; 3] = [MAX_PREFIXES, GTSM_HOPS, LINK_BANDWIDTH];
+pub(crate) const KEYS: [&str; 4] = [MAX_PREFIXES, GTSM_HOPS, LINK_BANDWIDTH, CAPABILITIES];
 
 /// What they say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,6 +17,7 @@ pub(crate) struct Extras {
     pub(crate) max_prefixes: Option<usize>,
     pub(crate) gtsm_hops: Option<u8>,
     pub(crate) link_bandwidth: Option<LinkBandwidth>,
+    pub(crate) capabilities: BTreeSet<BgpCapability>,
 }
 
 /// Reads them; the error is everything that is wrong with them.
@@ -33,7 +34,27 @@ pub(crate) fn parse(annotations: &BTreeMap<String, String>) -> Result<Extras, Ve
             None
         }
     };
-    if faults.is_empty() { Ok(Extras { max_prefixes, gtsm_hops, link_bandwidth }) } else { Err(faults) }
+    let capabilities = capabilities(annotations, &mut faults);
+    if faults.is_empty() {
+        Ok(Extras { max_prefixes, gtsm_hops, link_bandwidth, capabilities })
+    } else {
+        Err(faults)
+    }
+}
+
+fn capabilities(annotations: &BTreeMap<String, String>, faults: &mut Vec<String>) -> BTreeSet<BgpCapability> {
+    let mut capabilities = BTreeSet::new();
+    for name in annotations.get(CAPABILITIES).into_iter().flat_map(|text| text.split(',')) {
+        match name.trim() {
+            "route-refresh" => capabilities.insert(BgpCapability::RouteRefresh),
+            "fqdn" => capabilities.insert(BgpCapability::Fqdn),
+            other => {
+                faults.push(expected(CAPABILITIES, "route-refresh, fqdn or both", other));
+                false
+            }
+        };
+    }
+    capabilities
 }
 
 fn number<T: TryFrom<u64>>(
@@ -74,7 +95,16 @@ mod tests {
         {
             assert_eq!(parsed("ferrolb.io/link-bandwidth", text).unwrap().link_bandwidth, Some(form));
         }
+        for (text, wanted) in [
+            ("route-refresh", &[BgpCapability::RouteRefresh][..]),
+            ("fqdn, route-refresh", &[BgpCapability::RouteRefresh, BgpCapability::Fqdn]),
+        ] {
+            let capabilities = parsed("ferrolb.io/capabilities", text).unwrap().capabilities;
+            assert!(capabilities.iter().eq(wanted), "{text}: {capabilities:?}");
+        }
         for (key, value) in [
+            ("ferrolb.io/capabilities", ""),
+            ("ferrolb.io/capabilities", "graceful-restart"),
             ("ferrolb.io/max-prefixes", "0"),
             ("ferrolb.io/max-prefixes", "many"),
             ("ferrolb.io/gtsm-hops", "255"),

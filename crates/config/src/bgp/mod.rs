@@ -15,7 +15,7 @@ mod profile;
 pub(crate) use advertisement::{KIND as ADVERTISEMENT, ParsedBgp};
 pub(crate) use extras::KEYS as PEER_ANNOTATIONS;
 pub(crate) use in_force::{advertisements_in_force, peers_in_force};
-pub use model::{Bgp, BgpAdvertisement, BgpDefaults, BgpPeer, LinkBandwidth, PeerAs};
+pub use model::{Bgp, BgpAdvertisement, BgpCapability, BgpDefaults, BgpPeer, LinkBandwidth, PeerAs};
 pub(crate) use peer::{KIND as PEER, not_served};
 use std::sync::Arc;
 

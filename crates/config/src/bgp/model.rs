@@ -57,6 +57,17 @@ pub struct BgpPeer {
     pub max_prefixes: Option<usize>,
     /// Routes say how many endpoints lie behind them.
     pub link_bandwidth: Option<LinkBandwidth>,
+    /// What the OPEN offers beside MetalLB's capabilities.
+    pub capabilities: BTreeSet<BgpCapability>,
+}
+
+/// A capability that an OPEN may offer beside those that MetalLB's does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum BgpCapability {
+    /// The peer may ask for everything anew (RFC 2918). It is answered even if this is not offered.
+    RouteRefresh,
+    /// The node's name, for the peer to show beside its address (draft-walton-bgp-hostname-capability).
+    Fqdn,
 }
 
 /// The implementation of BGP in MetalLB whose defaults hold for what is not set.

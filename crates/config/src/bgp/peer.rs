@@ -104,8 +104,8 @@ fn values(
     if password.as_ref().is_some_and(|password| password.bytes().len() > LONGEST_PASSWORD) {
         notice(format!("the password has more than {LONGEST_PASSWORD} bytes, which no kernel takes"));
     }
-    let Extras { max_prefixes, gtsm_hops, link_bandwidth } = extras::parse(object.annotations())
-        .unwrap_or_else(|texts| {
+    let Extras { max_prefixes, gtsm_hops, link_bandwidth, capabilities } =
+        extras::parse(object.annotations()).unwrap_or_else(|texts| {
             texts.into_iter().for_each(&mut notice);
             Extras::default()
         });
@@ -158,6 +158,7 @@ fn values(
         both_families: spec.dual_stack_address_family,
         max_prefixes,
         link_bandwidth,
+        capabilities,
     })
 }
 

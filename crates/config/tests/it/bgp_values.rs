@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use ferrolb_api::BGPPeer;
 use ferrolb_config::{
-    BgpDefaults, BgpPeer, BgpType, Config, Evaluation, LinkBandwidth, PeerAs, Resources, evaluate,
-    secrets_named,
+    BgpCapability, BgpDefaults, BgpPeer, BgpType, Config, Evaluation, LinkBandwidth, PeerAs, Resources,
+    evaluate, secrets_named,
 };
 use ferrolb_net_types::{Asn, NodeName, PeerName};
 use k8s_openapi::ByteString;
@@ -97,6 +97,7 @@ fn what_is_not_said_is_left_to_the_type() {
             both_families: false,
             max_prefixes: None,
             link_bandwidth: None,
+            capabilities: Default::default(),
         };
         assert_eq!(session(bgp_type, &json!({})), expected);
     }
@@ -198,6 +199,8 @@ fn annotations_ask_for_more() {
     assert_eq!(of("ferrolb.io/max-prefixes", "100").max_prefixes, Some(100));
     assert_eq!(of("ferrolb.io/gtsm-hops", "1").gtsm_hops, Some(1));
     assert_eq!(of("ferrolb.io/link-bandwidth", "transitive").link_bandwidth, Some(LinkBandwidth::Transitive));
+    let offered = [BgpCapability::RouteRefresh, BgpCapability::Fqdn];
+    assert_eq!(of("ferrolb.io/capabilities", "route-refresh,fqdn").capabilities, offered.into());
 }
 
 #[test]
