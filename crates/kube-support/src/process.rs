@@ -113,9 +113,12 @@ fn remedy(error: &RequestError) -> &'static str {
     match error.code {
         0 => "check that the API server can be reached from here",
         401 => "check the credentials of the kubeconfig or the mounted ServiceAccount token",
-        403 => "grant this ServiceAccount get on pods in this namespace",
+        403 => {
+            "grant this ServiceAccount get on pods in this namespace, or set --namespace or METALLB_NAMESPACE to the Pod's"
+        }
         404 => {
-            "set --pod-name or METALLB_POD_NAME to metadata.name of the Pod and --namespace to its namespace"
+            "set --pod-name or METALLB_POD_NAME to metadata.name of the Pod, and --namespace or METALLB_NAMESPACE to its \
+             namespace"
         }
         _ => "look at the API server's log",
     }

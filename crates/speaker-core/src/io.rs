@@ -40,6 +40,8 @@ pub struct Settings {
     pub pod: Option<OwnPod>,
     /// The port of the member list; `None` if there is none, so that every node counts as having a speaker.
     pub member_port: Option<u16>,
+    /// The label selector that the speakers' Pods are listed with, as it was given.
+    pub member_labels: String,
     /// There is a place that outlives the process: ask for snapshots with [`Effect::Save`].
     pub keeps_snapshots: bool,
 }

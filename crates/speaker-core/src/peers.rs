@@ -4,6 +4,11 @@
 //! Pods may be listed, not watched. The list is read at the start, soon after anything that hints at a change of it
 //! (a node that is new, the own node in another state, a member that is gone), and every minute besides. What was
 //! listed last stays in force until there is a new list.
+//!
+//! A list without the own Pod was made with a label selector that is not the speakers', and where nothing may be listed
+//! nothing is known. Alone among unknown others each speaker would announce everything; so until there is a list that
+//! can be true every node counts as having a speaker at its own address, which is where speakers are, since they use
+//! their node's network.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -17,6 +22,8 @@ use crate::wire::Peer;
 /// A Pod with the labels of the speakers, as the API server lists it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpeakerPod {
+    /// `metadata.name`.
+    pub name: String,
     /// `spec.nodeName`; empty while it has no node.
     pub node: String,
     /// `status.podIP`; empty while it has no address.
@@ -48,11 +55,31 @@ pub(crate) struct Peers {
     failures: u32,
     /// Since when this node is told that it may not list them, or not so.
     refused: Option<Time>,
+    /// What it was told, once that was taken for the last word, until there is a list.
+    barred: Option<WriteError>,
     /// How the last one failed.
     complained: Option<u16>,
     members: BTreeSet<NodeName>,
     /// What the wire side was told.
     told: Option<Vec<Peer>>,
+}
+
+/// Why it is not known which Pods are the speakers'.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Unlisted {
+    /// The label selector takes so many Pods, and not the own one.
+    Another(usize),
+    /// The API server refuses the list, and goes on doing so.
+    Refused(WriteError),
+}
+
+/// What is known of the nodes that bears on their speakers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Hosts<'a> {
+    /// Every node with its own address, where it has one.
+    pub(crate) addresses: &'a BTreeMap<NodeName, Option<IpAddr>>,
+    /// The nodes that are known not to be ready.
+    pub(crate) not_ready: &'a BTreeSet<NodeName>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +101,7 @@ impl Peers {
             due: None,
             failures: 0,
             refused: None,
+            barred: None,
             complained: None,
             members: BTreeSet::new(),
             told: None,
@@ -123,7 +151,7 @@ impl Peers {
                 if self.complained.take().is_some() {
                     tracing::info!(op = "memberDiscovery", "the speakers' Pods can be listed again");
                 }
-                (self.failures, self.refused) = (0, None);
+                (self.failures, self.refused, self.barred) = (0, None, None);
                 // A Pod that runs and whose address is not published yet is about to have one.
                 let unfinished =
                     pods.iter().any(|pod| !pod.node.is_empty() && pod.ip.is_empty() && !pod.is_over());
@@ -134,11 +162,10 @@ impl Peers {
                 if self.complained.replace(error.code) != Some(error.code) {
                     tracing::error!(op = "memberDiscovery", error = %error, "failed to get pod IPs");
                 }
-                // Who may not list knows nobody; others may know of this speaker and join it. A server that has just
-                // started refuses what it has not read the rights for.
+                // A server that has just started refuses what it has not read the rights for.
                 self.refused = is_refusal(&error).then(|| self.refused.unwrap_or(now));
                 if self.refused.is_some_and(|since| now - since >= REFUSED_FOR) {
-                    self.pods.get_or_insert_default();
+                    self.barred = Some(error);
                 }
                 let pause = SHORTEST.saturating_mul(1 << self.failures.min(3)).min(LONGEST_RETRY);
                 self.failures = self.failures.saturating_add(1);
@@ -161,10 +188,32 @@ impl Peers {
         if matches!(self.asked, Asked::At(_)) { None } else { self.due }
     }
 
-    /// Who should be members, if that is not what was said last. Nothing before the first list.
-    pub(crate) fn news(&mut self, not_ready: &BTreeSet<NodeName>) -> Option<Vec<Peer>> {
+    /// Why it is not known which Pods are the speakers', if it is not; the own one has this name.
+    pub(crate) fn unlisted(&self, own: &str) -> Option<Unlisted> {
+        if let Some(error) = &self.barred {
+            return Some(Unlisted::Refused(error.clone()));
+        }
+        let pods = self.pods.as_deref()?;
+        (!holds(pods, own)).then_some(Unlisted::Another(pods.len()))
+    }
+
+    /// Whether the peers are no more than the nodes: no list names them.
+    pub(crate) fn guesses(&self, own: &str) -> bool {
+        match &self.pods {
+            Some(pods) => !holds(pods, own),
+            None => self.barred.is_some(),
+        }
+    }
+
+    /// Who should be members, if that is not what was said last. Nothing before it is known, or found out that it will
+    /// not be.
+    pub(crate) fn news(&mut self, own: &str, hosts: Hosts<'_>) -> Option<Vec<Peer>> {
         let port = self.port?;
-        let peers = peers(self.pods.as_deref()?, &self.node, port, not_ready);
+        let peers = if self.guesses(own) {
+            nodes(&self.node, port, hosts)?
+        } else {
+            peers(self.pods.as_deref()?, &self.node, port, hosts.not_ready)
+        };
         (self.told.as_ref() != Some(&peers)).then(|| {
             self.told = Some(peers.clone());
             peers
@@ -184,6 +233,23 @@ impl Peers {
         });
         Duration::from_millis(pods.saturating_mul(PER_POD).saturating_mul(hash % 1024) / 1024)
     }
+}
+
+fn holds(pods: &[SpeakerPod], name: &str) -> bool {
+    pods.iter().any(|pod| pod.name == name)
+}
+
+/// A speaker on every other node; none if there are others and no address of any is known, since that is not to be alone.
+fn nodes(own: &NodeName, port: u16, hosts: Hosts<'_>) -> Option<Vec<Peer>> {
+    let mut others = hosts.addresses.iter().filter(|(node, _)| *node != own).peekable();
+    let alone = others.peek().is_none();
+    let peers: Vec<Peer> = others
+        .filter_map(|(node, ip)| {
+            let address = SocketAddr::new((*ip)?, port);
+            Some(Peer { node: node.clone(), address, awaited: !hosts.not_ready.contains(node) })
+        })
+        .collect();
+    (alone || !peers.is_empty()).then_some(peers)
 }
 
 /// The speakers of other nodes, each once.
@@ -233,11 +299,36 @@ mod tests {
     use super::*;
 
     fn pod(node: &str, ip: &str) -> SpeakerPod {
-        SpeakerPod { node: node.into(), ip: ip.into(), phase: "Running".into(), terminating: false }
+        SpeakerPod {
+            name: format!("speaker-{node}"),
+            node: node.into(),
+            ip: ip.into(),
+            phase: "Running".into(),
+            terminating: false,
+        }
     }
 
     fn at(seconds: u64) -> Time {
         Time::millis(seconds * 1000)
+    }
+
+    const OWN: &str = "speaker-n1";
+
+    /// Who should be members, with these nodes not ready, each as `address awaited`; the nodes are n1 to n3.
+    fn said(peers: &mut Peers, not_ready: &[&str]) -> Option<Vec<String>> {
+        let known: [(NodeName, Option<IpAddr>); 3] =
+            [1, 2, 3].map(|n: u8| (format!("n{n}").into(), Some([10, 0, 0, n].into())));
+        said_among(peers, not_ready, &known.into())
+    }
+
+    fn said_among(
+        peers: &mut Peers,
+        not_ready: &[&str],
+        addresses: &BTreeMap<NodeName, Option<IpAddr>>,
+    ) -> Option<Vec<String>> {
+        let not_ready = not_ready.iter().map(|node| NodeName::from(*node)).collect();
+        let peers = peers.news(OWN, Hosts { addresses, not_ready: &not_ready })?;
+        Some(peers.iter().map(|peer| format!("{} {}", peer.address, peer.awaited)).collect())
     }
 
     fn started() -> Peers {
@@ -343,13 +434,13 @@ mod tests {
     #[test]
     fn a_list_that_fails_leaves_the_last_one_and_is_asked_for_again() {
         let mut peers = started();
-        assert_eq!(peers.news(&BTreeSet::new()).unwrap().len(), 1);
+        assert_eq!(said(&mut peers, &[]).unwrap().len(), 1);
         assert!(peers.ask(at(60)));
         let mut now = at(60);
         let mut pauses = Vec::new();
         for _ in 0..5 {
             peers.listed(now, Err(WriteError::no_answer("connection refused")));
-            assert_eq!(peers.news(&BTreeSet::new()), None);
+            assert_eq!(said(&mut peers, &[]), None);
             let due = peers.next_deadline().unwrap();
             pauses.push((due - now).as_secs());
             now = due;
@@ -358,17 +449,19 @@ mod tests {
         assert_eq!(pauses, [2, 4, 8, 10, 10]);
     }
 
+    /// Three refusals take more than five seconds.
     #[test]
-    fn who_may_not_list_knows_nobody_once_that_lasts_and_any_other_failure_says_nothing() {
+    fn who_may_not_list_takes_every_node_for_a_speakers_once_that_lasts_and_any_other_failure_says_nothing() {
         let refused = |code, reason: &str| WriteError::refused(code, reason, "");
+        let every_node = Some(vec!["10.0.0.2:7946 true".to_owned(), "10.0.0.3:7946 false".to_owned()]);
         for (about, errors, expected) in [
             ("nobody answers", vec![WriteError::no_answer("refused"); 9], None),
             ("a server in trouble", vec![refused(503, "ServiceUnavailable"); 9], None),
             ("a server that has too much to do", vec![refused(429, "TooManyRequests"); 9], None),
             ("a token that is being replaced", vec![refused(401, "Unauthorized"); 9], None),
             ("rights that are not read yet", vec![refused(403, "Forbidden"); 2], None),
-            ("no right", vec![refused(403, "Forbidden"); 3], Some(vec![])),
-            ("labels that are none", vec![refused(400, "BadRequest"); 3], Some(vec![])),
+            ("no right", vec![refused(403, "Forbidden"); 3], every_node.clone()),
+            ("labels that are none", vec![refused(400, "BadRequest"); 3], every_node),
             (
                 "refusals with something else in between",
                 [
@@ -384,13 +477,55 @@ mod tests {
             peers.start(at(0));
             let mut now = at(0);
             for error in errors {
-                assert_eq!(peers.news(&BTreeSet::new()), None, "{about}");
+                assert_eq!(said(&mut peers, &["n3"]), None, "{about}");
                 assert!(peers.ask(now), "{about}");
                 peers.listed(now, Err(error));
                 now = peers.next_deadline().unwrap();
             }
-            assert_eq!(peers.news(&BTreeSet::new()), expected, "{about}");
+            assert_eq!(peers.unlisted(OWN).is_some(), expected.is_some(), "{about}");
+            assert_eq!(said(&mut peers, &["n3"]), expected, "{about}");
         }
+    }
+
+    #[test]
+    fn a_list_without_the_own_pod_names_nobody_and_every_node_stands_in() {
+        for pods in [vec![], vec![pod("n2", "10.9.9.9")]] {
+            let mut peers = Peers::new("n1".into(), Some(7946));
+            peers.start(at(0));
+            assert!(peers.ask(at(0)));
+            let number = pods.len();
+            peers.listed(at(0), Ok(pods));
+            assert_eq!(peers.unlisted(OWN), Some(Unlisted::Another(number)));
+            let every_node = vec!["10.0.0.2:7946 true".to_owned(), "10.0.0.3:7946 true".to_owned()];
+            assert_eq!(said(&mut peers, &[]), Some(every_node));
+            // Once the labels are right the list is what counts.
+            assert!(peers.ask(at(60)));
+            peers.listed(at(60), Ok(vec![pod("n1", "10.0.0.1"), pod("n2", "10.9.9.9")]));
+            assert_eq!((peers.unlisted(OWN), peers.guesses(OWN)), (None, false));
+            assert_eq!(said(&mut peers, &[]), Some(vec!["10.9.9.9:7946 true".to_owned()]));
+            // A right that is lost later takes nobody away.
+            let mut now = peers.next_deadline().unwrap();
+            for _ in 0..3 {
+                assert!(peers.ask(now));
+                peers.listed(now, Err(WriteError::refused(403, "Forbidden", "")));
+                now = peers.next_deadline().unwrap();
+            }
+            assert!(matches!(peers.unlisted(OWN), Some(Unlisted::Refused(_))));
+            assert_eq!((peers.guesses(OWN), said(&mut peers, &[])), (false, None));
+        }
+    }
+
+    #[test]
+    fn who_knows_neither_a_list_nor_where_the_nodes_are_is_not_alone_for_that() {
+        let nodes = |others: &[&str]| -> BTreeMap<NodeName, Option<IpAddr>> {
+            ["n1"].iter().chain(others).map(|node| (NodeName::from(*node), None)).collect()
+        };
+        let mut peers = Peers::new("n1".into(), Some(7946));
+        peers.start(at(0));
+        assert!(peers.ask(at(0)));
+        peers.listed(at(0), Ok(vec![]));
+        assert_eq!(said_among(&mut peers, &[], &nodes(&["n2"])), None);
+        assert_eq!(said_among(&mut peers, &[], &nodes(&[])), Some(vec![]), "but who is the only node is");
     }
 
     #[test]
@@ -405,10 +540,10 @@ mod tests {
     #[test]
     fn a_node_that_becomes_ready_makes_its_speaker_awaited_without_a_new_list() {
         let mut peers = started();
-        let awaited = |peers: Option<Vec<Peer>>| peers.map(|peers| peers[0].awaited);
-        assert_eq!(awaited(peers.news(&["n2".into()].into())), Some(false));
-        assert_eq!(awaited(peers.news(&["n2".into()].into())), None, "said once");
-        assert_eq!(awaited(peers.news(&BTreeSet::new())), Some(true));
+        let one = |awaited: bool| Some(vec![format!("10.0.0.2:7946 {awaited}")]);
+        assert_eq!(said(&mut peers, &["n2"]), one(false));
+        assert_eq!(said(&mut peers, &["n2"]), None, "said once");
+        assert_eq!(said(&mut peers, &[]), one(true));
     }
 
     #[test]
@@ -436,6 +571,6 @@ mod tests {
         peers.look_again(at(100));
         peers.members(at(100), BTreeSet::new());
         assert!(!peers.ask(at(1000)));
-        assert_eq!((peers.next_deadline(), peers.news(&BTreeSet::new())), (None, None));
+        assert_eq!((peers.next_deadline(), said(&mut peers, &[])), (None, None));
     }
 }

@@ -3,11 +3,12 @@
 //! changed since it was last looked at.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use ferrolb_announce::{Endpoint, Endpoints, Ingress, Node, Service};
 use ferrolb_api::event::ObjectRef;
 use ferrolb_api::{Change, labels};
-use ferrolb_net_types::{NodeName, ServiceKey};
+use ferrolb_net_types::{NodeName, ServiceKey, parse_ip};
 use k8s_openapi::api::core::v1;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
@@ -18,6 +19,8 @@ pub(crate) struct Store {
     pub(crate) nodes: BTreeMap<NodeName, Node>,
     /// The nodes that are known not to be ready. Nothing is announced, or not, for that.
     pub(crate) not_ready: BTreeSet<NodeName>,
+    /// Every node's own address, where it has one. Nothing is announced, or not, for that either.
+    pub(crate) addresses: BTreeMap<NodeName, Option<IpAddr>>,
     /// Uid and resource version of each Service, for events. Moves without anything being decided anew.
     versions: BTreeMap<ServiceKey, (String, String)>,
     slices: BTreeMap<SliceKey, Slice>,
@@ -88,12 +91,14 @@ impl Store {
                     self.touch_all();
                 }
                 self.not_ready.remove(name.as_str());
+                self.addresses.remove(name.as_str());
             }
             Change::Reset(nodes) => {
                 let listed: BTreeSet<_> = nodes.iter().filter_map(|n| n.metadata.name.as_deref()).collect();
                 let known = self.nodes.len();
                 self.nodes.retain(|name, _| listed.contains(name.as_str()));
                 self.not_ready.retain(|name| listed.contains(name.as_str()));
+                self.addresses.retain(|name, _| listed.contains(name.as_str()));
                 if self.nodes.len() != known {
                     self.touch_all();
                 }
@@ -236,6 +241,10 @@ impl Store {
             self.nodes.insert(name.into(), node);
             self.touch_all();
         }
+        let address = address_of(object);
+        if self.addresses.get(name) != Some(&address) {
+            self.addresses.insert(name.into(), address);
+        }
         if !is_not_ready(object) {
             self.not_ready.remove(name);
         } else if !self.not_ready.contains(name) {
@@ -293,6 +302,12 @@ fn reduce_node(object: &v1::Node) -> Node {
             .into_iter()
             .any(|c| c.type_ == "NetworkUnavailable" && c.status == "True"),
     }
+}
+
+/// The address at which the node's Pods are that use its network: the first that it calls internal.
+fn address_of(object: &v1::Node) -> Option<IpAddr> {
+    let addresses = object.status.as_ref().and_then(|s| s.addresses.as_ref()).into_iter().flatten();
+    addresses.filter(|a| a.type_ == "InternalIP").find_map(|a| parse_ip(&a.address))
 }
 
 /// Whether the node is known not to be ready. One that says nothing of it may well be.

@@ -84,6 +84,7 @@ impl Log {
             bgp_type: String::new(),
             pod: None,
             member_port: None,
+            member_labels: String::new(),
             keeps_snapshots: false,
         };
         static ONCE: Once = Once::new();

@@ -149,6 +149,7 @@ async fn control(
         bgp_type: options.bgp_type.clone(),
         pod: None,
         member_port: options.members.as_ref().map(|members| members.port),
+        member_labels: options.members.as_ref().map_or_else(String::new, |members| members.labels.clone()),
         keeps_snapshots: kept.is_some(),
     });
     if let Some(bytes) = kept.and_then(|kept| kept.read())

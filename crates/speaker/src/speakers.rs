@@ -67,6 +67,8 @@ struct Pod {
 
 #[derive(Default, Deserialize)]
 struct Metadata {
+    #[serde(default)]
+    name: String,
     #[serde(rename = "deletionTimestamp")]
     deleted: Option<String>,
 }
@@ -87,6 +89,7 @@ struct Status {
 impl From<Pod> for SpeakerPod {
     fn from(pod: Pod) -> Self {
         Self {
+            name: pod.metadata.name,
             node: pod.spec.node.unwrap_or_default(),
             ip: pod.status.ip.unwrap_or_default(),
             phase: pod.status.phase.unwrap_or_default(),
@@ -124,12 +127,16 @@ mod tests {
         .unwrap();
         let pods: Vec<SpeakerPod> = page.items.unwrap().into_iter().map(SpeakerPod::from).collect();
         let ending = SpeakerPod {
+            name: "a".into(),
             node: "n1".into(),
             ip: "10.0.0.1".into(),
             phase: "Running".into(),
             terminating: true,
         };
-        assert_eq!(pods, [ending, SpeakerPod { phase: "Pending".into(), ..SpeakerPod::default() }]);
+        assert_eq!(
+            pods,
+            [ending, SpeakerPod { name: "b".into(), phase: "Pending".into(), ..SpeakerPod::default() }]
+        );
     }
 
     #[test]

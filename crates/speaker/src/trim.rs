@@ -8,7 +8,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 /// The condition that keeps a node from announcing, and the one without which nobody waits for its speaker.
 const CONDITIONS: [&str; 2] = ["NetworkUnavailable", "Ready"];
 
-/// Keeps labels and the conditions of network and readiness.
+/// Keeps labels, the first internal address, and the conditions of network and readiness.
 pub(crate) fn node(node: &mut Node) {
     node.metadata.annotations = None;
     if let Some(status) = &mut node.status {
@@ -23,7 +23,12 @@ pub(crate) fn node(node: &mut Node) {
             }
             conditions
         });
-        *status = k8s_openapi::api::core::v1::NodeStatus { conditions, ..Default::default() };
+        let addresses = status.addresses.take().map(|mut addresses| {
+            addresses.retain(|address| address.type_ == "InternalIP");
+            addresses.truncate(1);
+            addresses
+        });
+        *status = k8s_openapi::api::core::v1::NodeStatus { conditions, addresses, ..Default::default() };
     }
 }
 
@@ -76,6 +81,10 @@ mod tests {
             "metadata": {"name": "n1", "labels": {"a": "b"}, "annotations": {"big": "text"}},
             "status": {
                 "images": [{"names": ["x"], "sizeBytes": 1}],
+                "addresses": [
+                    {"type": "Hostname", "address": "n1"}, {"type": "InternalIP", "address": "10.0.0.1"},
+                    {"type": "InternalIP", "address": "fd00::1"},
+                ],
                 "conditions": [
                     {"type": "MemoryPressure", "status": "False"},
                     {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "posting"},
@@ -88,9 +97,12 @@ mod tests {
         let left = serde_json::to_value(&given).unwrap();
         assert_eq!(
             left["status"],
-            json!({"conditions": [
-                {"type": "Ready", "status": "True"}, {"type": "NetworkUnavailable", "status": "False"},
-            ]})
+            json!({
+                "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}],
+                "conditions": [
+                    {"type": "Ready", "status": "True"}, {"type": "NetworkUnavailable", "status": "False"},
+                ],
+            })
         );
         assert_eq!(left["metadata"], json!({"name": "n1", "labels": {"a": "b"}}));
     }

@@ -388,6 +388,7 @@ mod tests {
             bgp_type: "native".to_owned(),
             pod: None,
             member_port: None,
+            member_labels: String::new(),
             keeps_snapshots: false,
         });
         objects.watched(Change::Reset(Vec::new()));

@@ -3,14 +3,17 @@
 
 use ferrolb_announce::Members;
 use ferrolb_api::event::{Event, EventKind, ObjectRef};
+use ferrolb_api::request::WriteError;
 use ferrolb_api::{Change, Clock};
 use ferrolb_config::state::{OwnPod, Reporter};
 use ferrolb_net_types::Time;
 use k8s_openapi::api::core::v1;
 
 use super::{Core, Watched, WireState, identity};
-use crate::io::Effect;
-use crate::wire::Membership;
+use crate::io::{Effect, Settings};
+use crate::peers::{Hosts, SpeakerPod};
+use crate::unreachable::MEMBERS_UNKNOWN;
+use crate::wire::{Membership, Peer};
 
 impl Core {
     /// Takes over who this speaker is.
@@ -45,11 +48,27 @@ impl Core {
         let begins = self.planned || self.intake.is_held_back();
         if begins
             && !self.missing.contains(&Watched::Nodes)
-            && let Some(peers) = self.peers.news(&self.store.not_ready)
+            && let Some(peers) = self.find_peers()
         {
             self.effects.push_back(Effect::Peers(peers));
             self.save_soon(now);
         }
+    }
+
+    /// Takes the list of the speakers' Pods.
+    pub(super) fn hear_of_pods(&mut self, now: Time, result: Result<Vec<SpeakerPod>, WriteError>) {
+        self.peers.listed(now, result);
+        let Some(pod) = &self.settings.pod else { return };
+        let Settings { namespace, member_labels, .. } = &self.settings;
+        let unlisted = self.peers.unlisted(&pod.name);
+        let unlisted = unlisted.map(|unlisted| unlisted.explain(member_labels, namespace, &pod.name));
+        self.unreachable.listed(unlisted, self.peers.guesses(&pod.name));
+    }
+
+    fn find_peers(&mut self) -> Option<Vec<Peer>> {
+        let own = self.settings.pod.as_ref().map_or("", |pod| pod.name.as_str());
+        let hosts = Hosts { addresses: &self.store.addresses, not_ready: &self.store.not_ready };
+        self.peers.news(own, hosts)
     }
 
     /// Takes note of who the members are.
@@ -74,26 +93,26 @@ impl Core {
         }
     }
 
-    /// Tells users of speakers that cannot be reached.
+    /// Tells users of speakers that cannot be reached, or found.
     pub(super) fn tell_missed(&mut self, clock: Clock) {
         let Some(news) = self.unreachable.news(clock.now) else { return };
         self.missed = news.lines;
         self.report(clock);
         let Some(pod) = &self.settings.pod else { return };
-        self.effects.extend(news.complaint.map(|message| {
-            Effect::Event(Event {
-                regarding: ObjectRef {
-                    api_version: "v1".to_owned(),
-                    kind: "Pod".to_owned(),
-                    namespace: self.settings.namespace.clone(),
-                    name: pod.name.clone(),
-                    uid: pod.uid.clone(),
-                    resource_version: String::new(),
-                },
-                kind: EventKind::Warning,
-                reason: "MembersUnreachable",
-                message,
-            })
+        let regarding = ObjectRef {
+            api_version: "v1".to_owned(),
+            kind: "Pod".to_owned(),
+            namespace: self.settings.namespace.clone(),
+            name: pod.name.clone(),
+            uid: pod.uid.clone(),
+            resource_version: String::new(),
+        };
+        self.effects.extend(news.complaints.into_iter().map(|(reason, message)| {
+            if reason == MEMBERS_UNKNOWN {
+                tracing::error!(op = "memberDiscovery", "{message}");
+            }
+            let regarding = regarding.clone();
+            Effect::Event(Event { regarding, kind: EventKind::Warning, reason, message })
         }));
     }
 }

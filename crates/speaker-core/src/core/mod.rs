@@ -182,7 +182,7 @@ impl Core {
                 self.bgp_sessions.note();
             }
             Input::ConfigurationStates(change) => self.reporter.handle(clock, state::Input::Changed(change)),
-            Input::Pods(result) => self.peers.listed(clock.now, result),
+            Input::Pods(result) => self.hear_of_pods(clock.now, result),
             Input::Wire(report) => self.hear(clock.now, &report),
             Input::ApiAnswers => self.outage.answered(),
             Input::ApiSilent { since } => self.outage.silent(since),

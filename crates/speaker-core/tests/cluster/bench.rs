@@ -131,6 +131,7 @@ impl Bench {
             bgp_type: String::new(),
             pod: Some(OwnPod { name: format!("speaker-{node}"), uid: format!("pod-{node}-{generation}") }),
             member_port: None,
+            member_labels: String::new(),
             keeps_snapshots: false,
         };
         (self.settings)(&mut settings);

@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 
 use ferrolb_announce::{Members, Standing};
 use ferrolb_api::Clock;
-use ferrolb_api::event::EventKind;
+use ferrolb_api::event::{Event, EventKind};
+use ferrolb_api::request::WriteError;
 use ferrolb_config::state::OwnPod;
 use ferrolb_net_types::Time;
 use ferrolb_speaker_core::wire::{Cause, Membership, Report, Trouble};
@@ -32,6 +33,7 @@ impl Alone {
             bgp_type: String::new(),
             pod: None,
             member_port: Some(7946),
+            member_labels: "app=metallb,component=speaker".into(),
             keeps_snapshots: false,
         };
         Self { core: Core::new(settings), now: Time::ZERO, api: Bench::new().api }
@@ -49,7 +51,7 @@ impl Alone {
     }
 
     fn introduce(&mut self) {
-        let pod = OwnPod { name: "speaker-1".into(), uid: "u1".into() };
+        let pod = OwnPod { name: format!("speaker-{NODE1}"), uid: "u1".into() };
         self.core.handle(self.clock(), Input::OwnPod(pod));
     }
 
@@ -94,6 +96,43 @@ impl Alone {
         self.effects().iter().filter(|effect| **effect == Effect::ListPods).map(|_| true).collect()
     }
 
+    /// Lets time pass, in which every list of Pods is answered so.
+    fn pass_answering(&mut self, millis: u64, answer: Answer<'_>) -> Vec<Effect> {
+        let mut all = Vec::new();
+        for _ in 0..millis / 100 {
+            let mut effects = self.pass(100);
+            while effects.contains(&Effect::ListPods) {
+                let answered = answer(self);
+                all.append(&mut effects);
+                all.retain(|effect| *effect != Effect::ListPods);
+                effects = self.input(Input::Pods(answered));
+            }
+            all.append(&mut effects);
+        }
+        all
+    }
+
+    /// Carries out what is to be written; what the ConfigurationState then says of members.
+    fn members_condition(&mut self, mut effects: Vec<Effect>) -> Option<String> {
+        while !effects.is_empty() {
+            let results: Vec<_> = effects
+                .drain(..)
+                .filter_map(|effect| match effect {
+                    Effect::Write { id, request } => Some((id, self.api.execute(&request))),
+                    _ => None,
+                })
+                .collect();
+            for (id, result) in results {
+                effects.extend(self.input(Input::Written { id, result }));
+            }
+        }
+        let state = self.api.list("ConfigurationState").next().expect("it reports");
+        let conditions = state["status"]["conditions"].as_array().expect("with conditions");
+        let found = conditions.iter().find(|condition| condition["type"] == "ferrolb.io/Members")?;
+        assert_eq!(found["status"], "False");
+        found["message"].as_str().map(str::to_owned)
+    }
+
     fn clock(&self) -> Clock {
         Clock { now: self.now, wall: jiff::Timestamp::UNIX_EPOCH }
     }
@@ -119,6 +158,7 @@ impl Alone {
 
 fn pod(node: &str, last: u8) -> SpeakerPod {
     SpeakerPod {
+        name: format!("speaker-{node}"),
         node: node.into(),
         ip: format!("192.168.10.{last}"),
         phase: "Running".into(),
@@ -138,6 +178,14 @@ fn peers_in(effects: &[Effect]) -> Option<Vec<(String, bool)>> {
         }
         _ => None,
     })
+}
+
+fn events(effects: &[Effect]) -> Vec<Event> {
+    let events = effects.iter().filter_map(|effect| match effect {
+        Effect::Event(event) => Some(event.clone()),
+        _ => None,
+    });
+    events.collect()
 }
 
 fn has_plan(effects: &[Effect]) -> bool {
@@ -249,17 +297,10 @@ fn who_cannot_be_reached_is_a_condition_and_one_event_on_the_own_pod() {
         troubles: troubles.iter().cloned().collect(),
         ..among(&[(NODE1, Standing::Ours)], true)
     };
-    let events = |effects: &[Effect]| -> Vec<_> {
-        let events = effects.iter().filter_map(|effect| match effect {
-            Effect::Event(event) => Some(event.clone()),
-            _ => None,
-        });
-        events.collect()
-    };
     let effects = alone.hear(with(&[trouble(NODE2, Cause::Key)]));
     let [event] = &events(&effects)[..] else { panic!("{effects:?}") };
     assert_eq!((event.kind, event.reason), (EventKind::Warning, "MembersUnreachable"));
-    assert_eq!((event.regarding.kind.as_str(), event.regarding.name.as_str()), ("Pod", "speaker-1"));
+    assert_eq!((event.regarding.kind.as_str(), event.regarding.name.as_str()), ("Pod", "speaker-k8s-node-1"));
     assert_eq!((event.regarding.uid.as_str(), event.regarding.namespace.as_str()), ("u1", "metallb-system"));
     assert!(event.message.contains("k8s-node-2 (192.168.10.21:7946): "), "{}", event.message);
     // Said a hundred times it is said once.
@@ -271,6 +312,64 @@ fn who_cannot_be_reached_is_a_condition_and_one_event_on_the_own_pod() {
     assert_eq!(events(&alone.pass(0)), [], "it was told at once, being the first for long");
     alone.hear(with(&[]));
     assert_eq!(events(&alone.pass(20_000)), []);
+}
+
+/// What the API server makes of a list of Pods.
+type Answer<'a> = &'a dyn Fn(&Alone) -> Result<Vec<SpeakerPod>, WriteError>;
+
+/// The control side on NODE1, whose nodes have addresses and whose lists of Pods are answered so, after ten seconds; and
+/// everything that it did.
+fn answered(answer: Answer<'_>) -> (Alone, Vec<Effect>) {
+    let mut alone = Alone::new();
+    for (node, last) in [(MASTER, 17), (NODE1, 20), (NODE2, 21)] {
+        let addresses = json!([{ "type": "InternalIP", "address": format!("192.168.10.{last}") }]);
+        alone.api.patch("Node", "", node, &json!({ "status": { "addresses": addresses } }));
+    }
+    alone.introduce();
+    let mut effects = alone.list_everything();
+    if effects.contains(&Effect::ListPods) {
+        let pods = answer(&alone);
+        effects.extend(alone.input(Input::Pods(pods)));
+    }
+    effects.extend(alone.pass_answering(10_000, answer));
+    (alone, effects)
+}
+
+/// Whoever is alone among others that it does not know announces everything, and so would they.
+#[test]
+fn labels_or_rights_that_list_no_speakers_are_told_and_every_node_is_tried_for_one() {
+    let forbidden = || WriteError::refused(403, "Forbidden", "pods is forbidden");
+    let malformed = || WriteError::refused(400, "BadRequest", "unable to parse requirement");
+    let other = SpeakerPod { name: "controller-1".into(), ..pod(NODE2, 99) };
+    let cases: [(&str, Answer<'_>, &str); 4] = [
+        ("nobody has these labels", &|_| Ok(vec![]), "selects 0 Pods in namespace metallb-system"),
+        ("others have them", &|_| Ok(vec![other.clone()]), "selects 1 Pods in namespace metallb-system"),
+        ("Pods may not be listed", &|_| Err(forbidden()), "may not list Pods in namespace metallb-system"),
+        ("they are no labels", &|_| Err(malformed()), "unable to parse requirement"),
+    ];
+    for (about, answer, part) in cases {
+        let (mut alone, effects) = answered(answer);
+        let at_the_nodes = ["192.168.10.17:7946", "192.168.10.21:7946"].map(|at| (at.to_owned(), true));
+        assert_eq!(peers_in(&effects), Some(at_the_nodes.into()), "{about}");
+        let [event] = &events(&effects)[..] else { panic!("{about}: {effects:?}") };
+        assert_eq!((event.kind, event.reason), (EventKind::Warning, "MembersUnknown"), "{about}");
+        assert_eq!(
+            (event.regarding.kind.as_str(), event.regarding.name.as_str()),
+            ("Pod", "speaker-k8s-node-1")
+        );
+        assert!(event.message.contains(part), "{about}: {}", event.message);
+        let told = alone.members_condition(effects);
+        assert_eq!(told, Some(event.message.clone()), "{about}");
+        // As often as it is so, it is said once.
+        let mut later = alone.pass_answering(200_000, answer);
+        assert_eq!(events(&later), [], "{about}");
+        assert_eq!(peers_in(&later), None, "{about}");
+        // Set right, the list is what counts.
+        let right = |_: &Alone| Ok(vec![pod(NODE1, 20), pod(NODE2, 22)]);
+        later.extend(alone.pass_answering(70_000, &right));
+        assert_eq!(peers_in(&later), Some(vec![("192.168.10.22:7946".to_owned(), true)]), "{about}");
+        assert_eq!(alone.members_condition(later), None, "{about}");
+    }
 }
 
 /// A configuration that v0.16.1 refuses, from the start.

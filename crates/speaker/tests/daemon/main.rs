@@ -151,10 +151,14 @@ async fn told(bench: &Bench, name: &str, wanted: (&str, &str)) {
 }
 
 fn no_interface(ip: &str) -> (&'static str, String) {
+    no_interface_on("node-1", ip)
+}
+
+fn no_interface_on(node: &str, ip: &str) -> (&'static str, String) {
     (
         "announceFailed",
         format!(
-            "the interfaces specified by LB IP \"{ip}\" doesn't exist in assigned node \"node-1\" with protocol \
+            "the interfaces specified by LB IP \"{ip}\" doesn't exist in assigned node \"{node}\" with protocol \
              \"layer2\""
         ),
     )
@@ -293,23 +297,101 @@ async fn a_speaker_whose_port_is_closed_is_named_on_the_own_pod_and_in_its_state
         });
     });
     let named = format!("node-2 (127.0.0.2:{port}): its port is closed");
-    let events: Api<Event> = Api::namespaced(bench.direct.clone(), NAMESPACE);
-    let event = until("an event names it", || async {
-        let all = events.list(&ListParams::default()).await.unwrap().items;
-        all.into_iter().find(|event| event.reason.as_deref() == Some("MembersUnreachable"))
-    })
-    .await;
+    let event = pod_event(&bench, "MembersUnreachable", "speaker-1").await;
     assert_eq!(event.type_.as_deref(), Some("Warning"));
-    assert_eq!(event.involved_object.name.as_deref(), Some("speaker-1"));
     assert!(event.message.as_deref().unwrap().ends_with(&named), "{event:?}");
+    assert_eq!(members_condition(&bench, "node-1").await, named);
+    speaker.stop().await;
+}
+
+/// What the node's ConfigurationState, which is valid, says of members.
+async fn members_condition(bench: &Bench, node: &str) -> String {
     let states: Api<ConfigurationState> = Api::namespaced(bench.direct.clone(), NAMESPACE);
-    until("its state names it", || async {
-        let state = serde_json::to_value(states.get_opt("speaker-node-1").await.unwrap()?).unwrap();
+    until("its state says it", || async {
+        let state = states.get_opt(&format!("speaker-{node}")).await.unwrap()?;
+        let state = serde_json::to_value(state).unwrap();
         let conditions = state["status"]["conditions"].as_array()?;
         let members = conditions.iter().find(|condition| condition["type"] == "ferrolb.io/Members")?;
-        assert_eq!((&members["status"], &members["message"]), (&json!("False"), &json!(named)));
-        (state["status"]["result"] == "Valid").then_some(())
+        assert_eq!(members["status"], "False");
+        let message = members["message"].as_str()?.to_owned();
+        (state["status"]["result"] == "Valid").then_some(message)
     })
-    .await;
-    speaker.stop().await;
+    .await
+}
+
+/// The event of this reason on the Pod.
+async fn pod_event(bench: &Bench, reason: &str, pod: &str) -> Event {
+    let events: Api<Event> = Api::namespaced(bench.direct.clone(), NAMESPACE);
+    until("an event is there", || async {
+        let all = events.list(&ListParams::default()).await.unwrap().items;
+        all.into_iter().find(|event| {
+            let of = event.involved_object.name.as_deref();
+            (event.reason.as_deref(), of) == (Some(reason), Some(pod))
+        })
+    })
+    .await
+}
+
+/// With labels that select no speaker each would be alone, and announce everything.
+#[tokio::test]
+async fn speakers_whose_labels_select_none_of_them_say_so_and_find_each_other_all_the_same() {
+    let bench = Bench::new().await;
+    cluster(&bench).await;
+    create_in_cluster::<Node>(&bench, json!({"metadata": {"name": "node-2"}})).await;
+    let pod =
+        json!({"metadata": {"name": "speaker-2"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    create::<Pod>(&bench, NAMESPACE, pod).await;
+    let nodes: Api<Node> = Api::all(bench.direct.clone());
+    for (node, address) in [("node-1", "127.0.0.1"), ("node-2", "127.0.0.2")] {
+        let addresses =
+            json!([{"type": "Hostname", "address": node}, {"type": "InternalIP", "address": address}]);
+        let status = Patch::Merge(json!({"status": {"addresses": addresses}}));
+        nodes.patch_status(node, &PatchParams::default(), &status).await.unwrap();
+    }
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let start = |number: u8| {
+        Speaker::start_with(&bench, |options| {
+            options.node = format!("node-{number}").into();
+            options.common.pod_name = format!("speaker-{number}");
+            options.members = Some(MemberList {
+                labels: "app=metalb".to_owned(),
+                bind: [127, 0, 0, number].into(),
+                port,
+                wan: false,
+                rule: KeyRule::default(),
+            });
+        })
+    };
+    let speakers = [start(1), start(2)];
+    for number in [1, 2] {
+        let said = pod_event(&bench, "MembersUnknown", &format!("speaker-{number}")).await.message.unwrap();
+        assert!(said.contains("METALLB_ML_LABELS or --ml-labels: \"app=metalb\""), "{said}");
+        assert_eq!(members_condition(&bench, &format!("node-{number}")).await, said);
+    }
+    let leader = |ip: &str| {
+        let digest = |node: &&str| ferrolb_announce::digest(&(*node).into(), ip.parse().unwrap());
+        ["node-1", "node-2"].into_iter().min_by_key(digest).unwrap()
+    };
+    let led_by = |node: &str, nth: usize| {
+        let ips = (200..=220).map(|last| format!("192.168.10.{last}"));
+        ips.filter(|ip| leader(ip) == node).nth(nth).unwrap()
+    };
+    // Who is told of a Service was told of those before it.
+    let services = [("a", "node-1", 0), ("b", "node-2", 0), ("c", "node-1", 1), ("d", "node-2", 1)]
+        .map(|(name, node, nth)| (name, node, led_by(node, nth)));
+    for (name, node, ip) in &services {
+        service(&bench, name, ip).await;
+        let (reason, message) = no_interface_on(node, ip);
+        told(&bench, name, (reason, &message)).await;
+    }
+    let events: Api<Event> = Api::namespaced(bench.direct.clone(), "demo");
+    for (name, node, _) in &services[..3] {
+        let of_service = ListParams::default().fields(&format!("involvedObject.name={name}"));
+        let events = events.list(&of_service).await.unwrap().items;
+        let by: Vec<_> = events.iter().filter_map(|event| event.message.as_deref()).collect();
+        assert!(by.iter().all(|text| text.contains(node)), "{name} is {node}'s alone: {by:?}");
+    }
+    for speaker in speakers {
+        speaker.stop().await;
+    }
 }
