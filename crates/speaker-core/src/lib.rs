@@ -13,6 +13,7 @@
 mod announcing;
 pub mod bgp;
 mod core;
+mod departure;
 mod intake;
 mod io;
 mod outage;

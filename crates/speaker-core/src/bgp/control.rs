@@ -62,10 +62,18 @@ impl Control {
         let prefixes = self.plan.replan(inputs, &review);
         // Whoever is told already hears the news; who comes hears everything.
         if reconfigured {
-            self.sessions.configure(&inputs.config.bgp.peers, why_gone, &self.plan, effects);
+            let peers = &inputs.config.bgp.peers;
+            self.sessions.configure(now, inputs.node, peers, why_gone, &self.plan, effects);
         }
-        self.sessions.tell(&self.plan, &prefixes, effects);
+        self.sessions.tell(now, &self.plan, &prefixes, effects);
         review
+    }
+
+    /// Tells peers what was not to be told before now.
+    pub(crate) fn tell_due(&mut self, now: Time, effects: &mut impl Extend<Effect>) {
+        if self.sessions.next_deadline().is_some_and(|due| due <= now) {
+            self.sessions.tell(now, &self.plan, &BTreeSet::new(), effects);
+        }
     }
 
     /// Tells users what changed of a Service, and says what its status should be.
@@ -98,8 +106,9 @@ impl Control {
         self.awaited
     }
 
-    /// When sessions have had their time.
+    /// When sessions have had their time, or something is to be told that waits.
     pub(crate) fn next_deadline(&self) -> Option<Time> {
-        self.begun.filter(|_| !self.awaited).map(|begun| begun + SESSIONS_UP)
+        let awaited = self.begun.filter(|_| !self.awaited).map(|begun| begun + SESSIONS_UP);
+        awaited.into_iter().chain(self.sessions.next_deadline()).min()
     }
 }

@@ -5,23 +5,23 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use ferrolb_announce::bgp::BgpRoute;
-use ferrolb_bgp::wire::{Community, ExtendedCommunity, Families, HoldTime, LargeCommunity, RouterId};
+use ferrolb_bgp::wire::{
+    Capability, Community, ExtendedCommunity, Families, HoldTime, LargeCommunity, RouterId,
+};
 use ferrolb_bgp::{Route, Settings};
-use ferrolb_config::{BgpCommunity, BgpDefaults, BgpPeer, LinkBandwidth, PeerAs};
-use ferrolb_net_types::{Asn, IpFamily};
+use ferrolb_config::{BgpCapability, BgpCommunity, BgpDefaults, BgpPeer, LinkBandwidth, PeerAs};
+use ferrolb_net_types::{Asn, IpFamily, NodeName};
 
+use super::weights::weight;
 use super::{Hops, PeerPlan};
 
 /// What one endpoint is worth, in bytes per second: 1 Gbit/s. Only the proportions matter.
 const ENDPOINT_BANDWIDTH: f32 = 125_000_000.0;
 
-/// More endpoints than this on a node weigh no more.
-const MOST_ENDPOINTS: u16 = 1000;
-
-/// How to speak with a peer.
-pub(super) fn plan(peer: &BgpPeer) -> PeerPlan {
+/// How to speak with a peer from this node.
+pub(super) fn plan(peer: &BgpPeer, node: &NodeName) -> PeerPlan {
     PeerPlan {
-        settings: settings(peer),
+        settings: settings(peer, node),
         remote: SocketAddr::new(peer.address, peer.port),
         source: peer.source,
         password: peer.password.clone(),
@@ -35,7 +35,7 @@ fn own_asn(peer: &BgpPeer) -> Asn {
     peer.local_asn.unwrap_or(peer.my_asn)
 }
 
-fn settings(peer: &BgpPeer) -> Settings {
+fn settings(peer: &BgpPeer, node: &NodeName) -> Settings {
     let remote = match peer.peer_as {
         PeerAs::Exactly(asn) => ferrolb_bgp::PeerAs::Exactly(asn),
         PeerAs::Internal => ferrolb_bgp::PeerAs::Internal,
@@ -54,7 +54,15 @@ fn settings(peer: &BgpPeer) -> Settings {
         keepalive: peer.keepalive.or(defaults.keepalive),
         retry_at_most: peer.connect_time.unwrap_or(defaults.retry_at_most),
         max_prefixes: peer.max_prefixes,
+        capabilities: peer.capabilities.iter().map(|one| capability(*one, node)).collect(),
         ..defaults
+    }
+}
+
+fn capability(capability: BgpCapability, node: &NodeName) -> Capability {
+    match capability {
+        BgpCapability::RouteRefresh => Capability::RouteRefresh,
+        BgpCapability::Fqdn => Capability::fqdn(node.as_str()),
     }
 }
 
@@ -87,9 +95,8 @@ pub(super) fn route(route: &BgpRoute, peer: &BgpPeer) -> Route {
         }
     }
     let bandwidth = peer.link_bandwidth.zip(route.endpoints).map(|(form, endpoints)| {
-        let weight = u16::try_from(endpoints).unwrap_or(MOST_ENDPOINTS).min(MOST_ENDPOINTS);
-        let transitive = form == LinkBandwidth::Transitive;
-        ExtendedCommunity::link_bandwidth(own_asn(peer), f32::from(weight) * ENDPOINT_BANDWIDTH, transitive)
+        let bandwidth = f32::from(weight(endpoints)) * ENDPOINT_BANDWIDTH;
+        ExtendedCommunity::link_bandwidth(own_asn(peer), bandwidth, form == LinkBandwidth::Transitive)
     });
     Route {
         local_pref: route.local_pref,

@@ -13,6 +13,7 @@ mod convert;
 mod objects;
 mod services;
 mod sessions;
+mod weights;
 
 use std::net::{IpAddr, SocketAddr};
 

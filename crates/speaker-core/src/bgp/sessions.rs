@@ -8,9 +8,10 @@ use ferrolb_announce::bgp::{BgpPlan, BgpRoute};
 use ferrolb_api::Clock;
 use ferrolb_bgp::{Route, State};
 use ferrolb_config::BgpPeer;
-use ferrolb_net_types::{PeerName, Prefix, Time};
+use ferrolb_net_types::{NodeName, PeerName, Prefix, Time};
 use jiff::Timestamp;
 
+use super::weights::Weights;
 use super::{PeerPlan, PeerReport, convert};
 use crate::io::Effect;
 
@@ -64,6 +65,7 @@ struct Session {
     told: BTreeMap<Prefix, Arc<Route>>,
     /// Routes in the engine's form, so that equal ones are one.
     routes: BTreeMap<BgpRoute, Arc<Route>>,
+    weights: Weights,
 }
 
 /// Why there is no session with a peer any more, in MetalLB's words.
@@ -76,9 +78,11 @@ pub(crate) enum Gone {
 }
 
 impl Sessions {
-    /// Keeps exactly these sessions from now on.
+    /// Keeps exactly these sessions of this node from now on.
     pub(crate) fn configure(
         &mut self,
+        now: Time,
+        node: &NodeName,
         peers: &BTreeMap<PeerName, Arc<BgpPeer>>,
         why_gone: impl Fn(&PeerName) -> Gone,
         routes: &BgpPlan,
@@ -96,7 +100,7 @@ impl Sessions {
             if known.is_some_and(|session| session.peer == *peer) {
                 continue;
             }
-            let plan = convert::plan(peer);
+            let plan = convert::plan(peer, node);
             if known.is_none_or(|session| session.plan != plan) {
                 if known.is_none() {
                     tracing::info!(
@@ -108,28 +112,38 @@ impl Sessions {
                 }
                 effects.extend([Effect::Session { peer: name.clone(), plan: Some(Box::new(plan.clone())) }]);
             }
-            let told = self.sessions.remove(name).map(|session| session.told).unwrap_or_default();
-            let session = Session { peer: Arc::clone(peer), plan, told, routes: BTreeMap::new() };
+            let former = self.sessions.remove(name);
+            let (told, weights) = former.map(|session| (session.told, session.weights)).unwrap_or_default();
+            let session = Session { peer: Arc::clone(peer), plan, told, routes: BTreeMap::new(), weights };
             let before: BTreeSet<Prefix> = session.told.keys().copied().chain(routes.prefixes()).collect();
             self.sessions.insert(name.clone(), session);
-            self.tell_one(name, routes, &before, effects);
+            self.tell_one(now, name, routes, &before, effects);
         }
     }
 
-    /// Tells the peers what is new of these prefixes.
+    /// Tells the peers what is new of these prefixes, and what is due of others.
     pub(crate) fn tell(
         &mut self,
+        now: Time,
         routes: &BgpPlan,
         prefixes: &BTreeSet<Prefix>,
         effects: &mut impl Extend<Effect>,
     ) {
-        if prefixes.is_empty() {
-            return;
-        }
         let names: Vec<_> = self.sessions.keys().cloned().collect();
         for name in names {
-            self.tell_one(&name, routes, prefixes, effects);
+            if !prefixes.is_empty() {
+                self.tell_one(now, &name, routes, prefixes, effects);
+            }
+            let due = self.sessions.get_mut(&name).map(|session| session.weights.take_due(now));
+            if let Some(due) = due.filter(|due| !due.is_empty()) {
+                self.tell_one(now, &name, routes, &due, effects);
+            }
         }
+    }
+
+    /// When something is to be told that waits.
+    pub(crate) fn next_deadline(&self) -> Option<Time> {
+        self.sessions.values().filter_map(|session| session.weights.next_deadline()).min()
     }
 
     /// Takes note of how a session is.
@@ -157,6 +171,7 @@ impl Sessions {
 
     fn tell_one(
         &mut self,
+        now: Time,
         name: &PeerName,
         routes: &BgpPlan,
         prefixes: &BTreeSet<Prefix>,
@@ -166,8 +181,15 @@ impl Sessions {
         let mut changes = Vec::new();
         for prefix in prefixes {
             let wanted = routes.route(name, &session.peer, *prefix).map(|route| session.engine_route(route));
-            if session.told.get(prefix) == wanted.as_ref() {
+            let known = session.told.get(prefix);
+            if known == wanted.as_ref() {
+                session.weights.settle(*prefix);
                 continue;
+            }
+            match known.zip(wanted.as_ref()) {
+                Some((known, wanted)) if !session.weights.may_tell(now, *prefix, known, wanted) => continue,
+                Some(_) => {}
+                None => session.weights.settle(*prefix),
             }
             match &wanted {
                 Some(route) => session.told.insert(*prefix, Arc::clone(route)),

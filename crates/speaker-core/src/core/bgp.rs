@@ -44,6 +44,7 @@ impl Core {
                 self.bgp_statuses.want(&service, desired);
             }
         }
+        self.bgp.tell_due(clock.now, &mut self.effects);
         if first {
             self.bgp_statuses.settle();
         }

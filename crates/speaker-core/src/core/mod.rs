@@ -18,6 +18,7 @@ use ferrolb_net_types::{ServiceKey, Time};
 
 use crate::announcing::Announcing;
 use crate::bgp::{Control, Objects};
+use crate::departure::Departure;
 use crate::intake::{Intake, Refusal};
 use crate::io::{Effect, Input, Protocol, Settings, WriteId};
 use crate::outage::Outage;
@@ -67,6 +68,7 @@ pub struct Core {
     review: BTreeSet<ServiceKey>,
     wire: WireState,
     statuses: Statuses,
+    departure: Departure,
     bgp: Control,
     bgp_statuses: Statuses,
     bgp_sessions: Objects,
@@ -136,6 +138,7 @@ impl Core {
             review: BTreeSet::new(),
             wire: WireState::Silent,
             statuses: Statuses::new(Protocol::Layer2, settings.clone()),
+            departure: Departure::of(settings.node.clone()),
             bgp: Control::default(),
             bgp_statuses: Statuses::new(Protocol::Bgp, settings.clone()),
             bgp_sessions: Objects::new(settings.clone()),
@@ -163,6 +166,7 @@ impl Core {
             Input::Nodes(change) => {
                 self.look_for_speakers(clock.now, &change);
                 self.intake.nodes(&change);
+                self.departure.nodes(&change);
                 self.store.nodes(&change);
             }
             Input::Namespaces(change) => self.intake.namespaces(&change),
@@ -272,6 +276,11 @@ impl Core {
     /// What this node announces by BGP, and why not what it does not.
     pub const fn bgp_plan(&self) -> &BgpPlan {
         self.bgp.plan()
+    }
+
+    /// What the own node is that is about to go, as `cordoned and not ready`; `None` if nothing says that it is.
+    pub fn departure(&self) -> Option<String> {
+        self.departure.words()
     }
 
     /// Decides what changed.

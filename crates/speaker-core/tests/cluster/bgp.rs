@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ferrolb_announce::Standing;
 use ferrolb_api::Change;
-use ferrolb_bgp::wire::{Code, ExtendedCommunity, Families, HoldTime, Notification};
+use ferrolb_bgp::wire::{Capability, Code, ExtendedCommunity, Families, HoldTime, Notification};
 use ferrolb_bgp::{Counters, Down, PeerAs, State};
 use ferrolb_net_types::{Asn, PeerName};
 use ferrolb_speaker_core::Input;
@@ -530,10 +530,69 @@ fn routes_say_by_request_how_many_endpoints_lie_behind_them_bg_39() {
         Some(ExtendedCommunity::link_bandwidth(Asn::new(64512).unwrap(), endpoints * 125_000_000.0, false))
     };
     assert_eq!((bandwidth(&bench, NODE1), bandwidth(&bench, NODE2)), (of(3.0), of(1.0)));
+    bench.run(Duration::from_secs(10));
     take_log(&mut bench);
-    serve_endpoints(&mut bench, &[NODE1, NODE1, NODE2]);
-    assert_eq!(bandwidth(&bench, NODE1), of(2.0));
+    scale(&mut bench, &[NODE1, NODE1, NODE2]);
+    assert_eq!(bandwidth(&bench, NODE1), of(2.0), "the first change is told at once");
     assert_eq!(take_log(&mut bench), [format!("router +{A}/32")], "never withdrawn for it");
+
+    // What follows soon comes as one, ten seconds after the last.
+    bench.run(Duration::from_secs(3));
+    for endpoints in 3..=6 {
+        let mut nodes = vec![NODE1; endpoints];
+        nodes.push(NODE2);
+        scale(&mut bench, &nodes);
+    }
+    assert_eq!((take_log(&mut bench), bandwidth(&bench, NODE1)), (vec![], of(2.0)));
+    bench.run(Duration::from_secs(10));
+    assert_eq!(take_log(&mut bench), [format!("router +{A}/32")]);
+    assert_eq!((bandwidth(&bench, NODE1), bandwidth(&bench, NODE2)), (of(6.0), of(1.0)));
+    // There and back again is nothing.
+    scale(&mut bench, &[NODE1, NODE2]);
+    scale(&mut bench, &[[NODE1; 6].as_slice(), &[NODE2]].concat());
+    bench.run(Duration::from_secs(60));
+    assert_eq!(take_log(&mut bench), [""; 0]);
+    // Other changes do not wait, and take the weight with them; nor does the end.
+    scale(&mut bench, &[NODE1, NODE1, NODE2]);
+    scale(&mut bench, &[NODE1, NODE2]);
+    assert_eq!((take_log(&mut bench).len(), bandwidth(&bench, NODE1)), (1, of(2.0)));
+    let more = json!({ "spec": { "communities": ["64512:9"] } });
+    bench.api.patch("BGPAdvertisement", NAMESPACE, "adv", &more);
+    bench.run(MOMENT);
+    assert_eq!(take_log(&mut bench), [format!("router +{A}/32")]);
+    assert_eq!(bandwidth(&bench, NODE1), of(1.0));
+    scale(&mut bench, &[NODE1, NODE1, NODE2]);
+    scale(&mut bench, &[NODE2]);
+    assert_eq!(take_log(&mut bench), [format!("router -{A}/32")]);
+    scale(&mut bench, &[NODE1, NODE2]);
+    assert_eq!(bandwidth(&bench, NODE1), of(1.0), "a route that comes has its weight");
+}
+
+/// Other endpoints, and no more time than it takes to hear of them.
+fn scale(bench: &mut Bench, nodes: &[&str]) {
+    bench.api.put("EndpointSlice", endpoints("web", nodes));
+    bench.run(MOMENT);
+}
+
+const MOMENT: Duration = Duration::from_millis(100);
+
+#[test]
+fn what_the_open_offers_beside_metallbs_capabilities_is_a_setting_of_the_peer() {
+    let mut bench = tutorial();
+    assert_eq!(bench.speakers[NODE1].sessions["router"].settings.capabilities, []);
+    let annotation =
+        json!({ "metadata": { "annotations": { "ferrolb.io/capabilities": "route-refresh, fqdn" } } });
+    bench.api.patch("BGPPeer", NAMESPACE, "router", &annotation);
+    bench.settle();
+    assert_eq!(
+        bench.speakers[NODE1].sessions["router"].settings.capabilities,
+        [Capability::RouteRefresh, Capability::fqdn(NODE1)]
+    );
+    assert_eq!(
+        bench.speakers[NODE2].sessions["router"].settings.capabilities[1],
+        Capability::fqdn(NODE2),
+        "each node by its name"
+    );
 }
 
 #[test]
