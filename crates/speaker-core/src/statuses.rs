@@ -233,6 +233,13 @@ impl Statuses {
         objects.any(|o| !o.deleted && o.node == self.label && o.said.node == self.settings.node.as_str())
     }
 
+    /// Whether an object of this node lists this peer for the Service.
+    pub(crate) fn lists(&self, service: &ServiceKey, peer: &PeerName) -> bool {
+        let mut objects = self.objects.get(service).into_iter().flat_map(BTreeMap::values);
+        objects
+            .any(|o| !o.deleted && o.node == self.label && o.said.list.iter().any(|one| one == peer.as_str()))
+    }
+
     /// The next request, if one is due.
     pub(crate) fn poll(&mut self, now: Time, id: impl FnOnce() -> WriteId) -> Option<(WriteId, ApiRequest)> {
         while self.settled && self.under_way.len() < PARALLEL {

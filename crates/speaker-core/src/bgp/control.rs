@@ -30,6 +30,8 @@ pub(crate) struct Control {
     begun: Option<Time>,
     /// Sessions were up once, or had their time.
     awaited: bool,
+    /// Peers were met since the statuses were stated.
+    met: bool,
 }
 
 impl Control {
@@ -76,7 +78,7 @@ impl Control {
         }
     }
 
-    /// Tells users what changed of a Service, and says what its status should be.
+    /// Tells users what changed of a Service.
     pub(crate) fn review(
         &mut self,
         inputs: &Inputs<'_>,
@@ -84,14 +86,33 @@ impl Control {
         regarding: &ObjectRef,
         known: bool,
         effects: &mut impl Extend<Effect>,
-    ) -> Option<Desired> {
+    ) {
         self.services.review(inputs.node, &self.plan, service, regarding, known, effects);
-        Desired::peers(&self.plan.peers_of(service, &inputs.config.bgp.peers))
+    }
+
+    /// What the status of a Service should be: the peers that are told of it, once their session was up. Until sessions
+    /// have had their time, those that a former process listed stay.
+    pub(crate) fn status(
+        &self,
+        inputs: &Inputs<'_>,
+        service: &ServiceKey,
+        is_listed: impl Fn(&PeerName) -> bool,
+    ) -> Option<Desired> {
+        let mut peers = self.plan.peers_of(service, &inputs.config.bgp.peers);
+        peers.retain(|peer| self.sessions.has_met(peer) || (!self.awaited && is_listed(peer)));
+        Desired::peers(&peers)
+    }
+
+    /// Whether the statuses of all Services may have to be others since the last call, for what became of sessions.
+    pub(crate) fn take_news(&mut self, now: Time) -> bool {
+        let before = self.awaited;
+        let late = self.is_ready(now) && !before;
+        std::mem::take(&mut self.met) || late
     }
 
     /// Takes note of how a session is.
     pub(crate) fn report(&mut self, clock: Clock, peer: PeerName, report: Option<Box<PeerReport>>) {
-        self.sessions.report(clock, peer, report);
+        self.met |= self.sessions.report(clock, peer, report);
     }
 
     /// The sessions, and how they are.

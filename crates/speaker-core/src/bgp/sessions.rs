@@ -66,6 +66,8 @@ struct Session {
     /// Routes in the engine's form, so that equal ones are one.
     routes: BTreeMap<BgpRoute, Arc<Route>>,
     weights: Weights,
+    /// It was up once, with the peer at this address.
+    met: bool,
 }
 
 /// Why there is no session with a peer any more, in MetalLB's words.
@@ -113,8 +115,11 @@ impl Sessions {
                 effects.extend([Effect::Session { peer: name.clone(), plan: Some(Box::new(plan.clone())) }]);
             }
             let former = self.sessions.remove(name);
+            let met =
+                former.as_ref().is_some_and(|session| session.met && session.plan.remote == plan.remote);
             let (told, weights) = former.map(|session| (session.told, session.weights)).unwrap_or_default();
-            let session = Session { peer: Arc::clone(peer), plan, told, routes: BTreeMap::new(), weights };
+            let session =
+                Session { peer: Arc::clone(peer), plan, told, routes: BTreeMap::new(), weights, met };
             let before: BTreeSet<Prefix> = session.told.keys().copied().chain(routes.prefixes()).collect();
             self.sessions.insert(name.clone(), session);
             self.tell_one(now, name, routes, &before, effects);
@@ -146,8 +151,11 @@ impl Sessions {
         self.sessions.values().filter_map(|session| session.weights.next_deadline()).min()
     }
 
-    /// Takes note of how a session is.
-    pub(crate) fn report(&mut self, clock: Clock, peer: PeerName, report: Option<Box<PeerReport>>) {
+    /// Takes note of how a session is; whether it is up for the first time.
+    pub(crate) fn report(&mut self, clock: Clock, peer: PeerName, report: Option<Box<PeerReport>>) -> bool {
+        let up = report.as_ref().is_some_and(|report| report.state == State::Established);
+        let first = up
+            && self.sessions.get_mut(&peer).is_some_and(|session| !std::mem::replace(&mut session.met, true));
         match report {
             Some(report) => {
                 let known = Known::new(clock, report, self.reports.get(&peer));
@@ -155,6 +163,12 @@ impl Sessions {
             }
             None => self.reports.remove(&peer),
         };
+        first
+    }
+
+    /// Whether the session with this peer was up once.
+    pub(crate) fn has_met(&self, peer: &PeerName) -> bool {
+        self.sessions.get(peer).is_some_and(|session| session.met)
     }
 
     /// The sessions, each with what is known of it.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The core and BGP: sessions and routes follow the configuration as it is; what layer 2 waits for does not bear on them.
 
+use std::collections::BTreeSet;
+
 use ferrolb_announce::Inputs;
 use ferrolb_api::Clock;
 use ferrolb_net_types::PeerName;
@@ -19,14 +21,15 @@ impl Core {
         let reconfigured = self.intake.take_bgp_news();
         let changes = self.store.take_bgp_changes();
         let first = !self.bgp.has_begun();
+        let inputs = Inputs {
+            node: &self.settings.node,
+            config: self.intake.evaluated(),
+            nodes: &self.store.nodes,
+            services: &self.store.services,
+            settings: &self.rules,
+        };
+        let mut restate = BTreeSet::new();
         if first || reconfigured || !changes.is_empty() {
-            let inputs = Inputs {
-                node: &self.settings.node,
-                config: self.intake.evaluated(),
-                nodes: &self.store.nodes,
-                services: &self.store.services,
-                settings: &self.rules,
-            };
             let objects = &self.intake.resources.bgp_peers;
             let why_gone = |name: &PeerName| match objects.iter().any(|o| o.name_any() == name.as_str()) {
                 true => Gone::FilteredByNodeSelector,
@@ -37,12 +40,20 @@ impl Core {
             if reconfigured {
                 self.bgp_sessions.note();
             }
-            for service in review {
-                let regarding = self.store.reference(&service);
-                let known = first && self.bgp_statuses.says_ours(&service);
-                let desired = self.bgp.review(&inputs, &service, &regarding, known, &mut self.effects);
-                self.bgp_statuses.want(&service, desired);
+            for service in &review {
+                let regarding = self.store.reference(service);
+                let known = first && self.bgp_statuses.says_ours(service);
+                self.bgp.review(&inputs, service, &regarding, known, &mut self.effects);
             }
+            restate = review;
+        }
+        if self.bgp.take_news(clock.now) {
+            restate.extend(self.bgp.plan().services.keys().cloned());
+        }
+        for service in restate {
+            let is_listed = |peer: &PeerName| self.bgp_statuses.lists(&service, peer);
+            let desired = self.bgp.status(&inputs, &service, is_listed);
+            self.bgp_statuses.want(&service, desired);
         }
         self.bgp.tell_due(clock.now, &mut self.effects);
         if first {

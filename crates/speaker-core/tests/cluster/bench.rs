@@ -9,11 +9,11 @@ use std::time::Duration;
 use ferrolb_announce::{Members, Standing};
 use ferrolb_api::Clock;
 use ferrolb_api::event::Event;
-use ferrolb_bgp::Route;
+use ferrolb_bgp::{Counters, Route, State};
 use ferrolb_config::state::OwnPod;
 use ferrolb_l2::wire::{Frame, Operation, Packet};
 use ferrolb_net_types::{IfIndex, Mac, NodeName, PeerName, Prefix, Time};
-use ferrolb_speaker_core::bgp::PeerPlan;
+use ferrolb_speaker_core::bgp::{PeerPlan, PeerReport};
 use ferrolb_speaker_core::wire::{self, Interface, Membership, Output, Purpose, Report, Trouble, Wire};
 use ferrolb_speaker_core::{Core, Effect, Input, Protocol, Settings, SnapshotError};
 use serde_json::{Value, json};
@@ -59,6 +59,8 @@ pub(crate) struct Speaker {
     pub(crate) told: BTreeMap<PeerName, BTreeMap<Prefix, Arc<Route>>>,
     /// Every effect about sessions and routes, in short.
     pub(crate) bgp_log: Vec<String>,
+    /// Sessions come up as soon as they are opened.
+    pub(crate) peers_answer: bool,
     /// The Secrets that are watched.
     pub(crate) secrets: BTreeSet<String>,
     /// The API says nothing of Secrets that are asked for.
@@ -147,6 +149,7 @@ impl Bench {
             sessions: BTreeMap::new(),
             told: BTreeMap::new(),
             bgp_log: Vec::new(),
+            peers_answer: true,
             secrets: BTreeSet::new(),
             secrets_unheard: false,
             counters: BTreeMap::new(),
@@ -432,7 +435,14 @@ impl Speaker {
                     }
                     self.secrets = names;
                 }
-                Effect::Session { peer, plan } => self.session(peer, plan),
+                Effect::Session { peer, plan } => {
+                    if self.peers_answer {
+                        let report = plan.is_some().then(|| Box::new(report(now, State::Established)));
+                        let news = Input::Peer { peer: peer.clone(), report };
+                        self.mail.push_back((now + Duration::from_millis(2), news));
+                    }
+                    self.session(peer, plan);
+                }
                 Effect::Routes { peer, changes } => self.routes(&peer, changes),
                 Effect::Announced { service, protocol, ip, on } => {
                     let series = (service.to_string(), ip.to_string());
@@ -476,6 +486,25 @@ impl Speaker {
 
 fn clock(now: Time) -> Clock {
     Clock { now, wall: jiff::Timestamp::UNIX_EPOCH + (now - Time::ZERO) }
+}
+
+/// A session that is in this state since now, and has told all that it is to tell.
+pub(crate) fn report(now: Time, state: State) -> PeerReport {
+    PeerReport {
+        state,
+        since: now,
+        remote: None,
+        local: None,
+        wanted: 0,
+        told: 0,
+        settled: true,
+        next_attempt: None,
+        last_down: None,
+        last_drop: None,
+        drops: 0,
+        counters: Counters::default(),
+        finding: None,
+    }
 }
 
 /// A configuration object.

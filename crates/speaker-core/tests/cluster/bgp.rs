@@ -6,7 +6,7 @@ use std::time::Duration;
 use ferrolb_announce::Standing;
 use ferrolb_api::Change;
 use ferrolb_bgp::wire::{Capability, Code, ExtendedCommunity, Families, HoldTime, Notification};
-use ferrolb_bgp::{Counters, Down, PeerAs, State};
+use ferrolb_bgp::{Down, PeerAs, State};
 use ferrolb_net_types::{Asn, PeerName};
 use ferrolb_speaker_core::Input;
 use ferrolb_speaker_core::bgp::{Hops, PeerReport};
@@ -27,14 +27,28 @@ fn peer(more: Value) -> Value {
 }
 
 /// Three speakers with a pool for BGP, its advertisement, and the peer `router`; no pool is announced on layer 2.
-fn tutorial() -> Bench {
+pub(crate) fn tutorial() -> Bench {
+    let mut bench = unstarted();
+    bench.start_all();
+    bench.settle();
+    bench
+}
+
+/// The same, where nothing answers at the router's address.
+fn without_router() -> Bench {
+    let mut bench = unstarted();
+    bench.start_all();
+    bench.speakers.values_mut().for_each(|speaker| speaker.peers_answer = false);
+    bench.settle();
+    bench
+}
+
+fn unstarted() -> Bench {
     let mut bench = Bench::new();
     bench.api.delete("L2Advertisement", NAMESPACE, "l2");
     bench.api.put("IPAddressPool", config("bgp", json!({ "addresses": ["192.168.20.100/30"] })));
     bench.api.put("BGPAdvertisement", config("adv", json!({ "ipAddressPools": ["bgp"] })));
     bench.api.put("BGPPeer", config("router", peer(json!({}))));
-    bench.start_all();
-    bench.settle();
     bench
 }
 
@@ -597,7 +611,7 @@ fn what_the_open_offers_beside_metallbs_capabilities_is_a_setting_of_the_peer() 
 
 #[test]
 fn readiness_waits_for_sessions_and_no_longer_than_thirty_seconds() {
-    let mut bench = tutorial();
+    let mut bench = without_router();
     assert!(!bench.speakers[NODE1].ready);
     let up = report(&bench, State::Established);
     hear(&mut bench, up);
@@ -606,22 +620,40 @@ fn readiness_waits_for_sessions_and_no_longer_than_thirty_seconds() {
     assert!(bench.speakers[NODE2].ready);
 }
 
+#[test]
+fn a_status_lists_no_peer_that_was_never_up() {
+    let mut bench = without_router();
+    serve(&mut bench, "web", A, &[NODE1]);
+    assert_eq!(statuses(&bench), [""; 0], "there is nobody who could have been told");
+    assert_eq!(table(&bench, "router"), [format!("{A}/32")], "what is to be told waits for the session");
+    let up = report(&bench, State::Established);
+    hear(&mut bench, up);
+    assert_eq!(statuses(&bench), [format!("web@{NODE1}: router")]);
+    // Losing it for a while writes nothing.
+    bench.take_writes();
+    let down = report(&bench, State::Idle);
+    hear(&mut bench, down);
+    bench.settle();
+    assert_eq!(bench.take_writes(), [""; 0]);
+    // A peer at another address is another one.
+    edit(&mut bench, "BGPPeer", "router", &json!({ "peerAddress": "192.168.10.9" }));
+    assert_eq!(statuses(&bench), [""; 0]);
+    let up = report(&bench, State::Established);
+    hear(&mut bench, up);
+    assert_eq!(statuses(&bench), [format!("web@{NODE1}: router")]);
+
+    // What a former process said holds until sessions have had their time.
+    bench.take_writes();
+    bench.start(NODE1, "2");
+    of(&mut bench, NODE1).peers_answer = false;
+    bench.run(Duration::from_secs(29));
+    assert_eq!(statuses(&bench), [format!("web@{NODE1}: router")]);
+    bench.run(Duration::from_secs(3));
+    assert_eq!(statuses(&bench), [""; 0]);
+}
+
 fn report(bench: &Bench, state: State) -> PeerReport {
-    PeerReport {
-        state,
-        since: bench.now,
-        remote: None,
-        local: None,
-        wanted: 0,
-        told: 0,
-        settled: true,
-        next_attempt: None,
-        last_down: None,
-        last_drop: None,
-        drops: 0,
-        counters: Counters::default(),
-        finding: None,
-    }
+    crate::bench::report(bench.now, state)
 }
 
 /// Node 1 hears of its session with `router`.
@@ -632,7 +664,7 @@ fn hear(bench: &mut Bench, report: PeerReport) {
 
 #[test]
 fn sessions_are_shown_where_their_kind_exists_and_numbers_do_not_make_writes_s97() {
-    let mut bench = tutorial();
+    let mut bench = without_router();
     let up = report(&bench, State::Established);
     hear(&mut bench, up.clone());
     assert_eq!(bench.api.list("BGPSession").count(), 0, "the kind does not exist");
@@ -689,7 +721,7 @@ fn sessions_are_shown_where_their_kind_exists_and_numbers_do_not_make_writes_s97
 
 #[test]
 fn a_peer_that_cannot_be_reached_makes_a_write_every_five_minutes() {
-    let mut bench = tutorial();
+    let mut bench = without_router();
     bench.hear(NODE1, Input::BGPSessions(Change::Reset(Vec::new())));
     let failed = |bench: &Bench, state, down| PeerReport {
         last_down: Some((bench.now, down)),
