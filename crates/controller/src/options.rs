@@ -5,6 +5,7 @@ use ferrolb_config::BgpType;
 use ferrolb_kube_support::common::{self, Common, SettingError};
 use ferrolb_kube_support::flags::{Flag, Values};
 use ferrolb_kube_support::level::{self, Level};
+use ferrolb_kube_support::process::variable;
 
 use crate::webhook::{PORT, WebhookOptions};
 
@@ -72,8 +73,8 @@ impl Options {
     ///
     /// [`SettingError`] names the first setting that the controller cannot start with.
     pub fn of_process(values: &Values) -> Result<Self, SettingError> {
-        let variable = |name| std::env::var(name).ok();
-        Self::read(values, variable("METALLB_BGP_TYPE").as_deref(), variable(level::VARIABLE).as_deref())
+        let (bgp_type, level) = (variable("METALLB_BGP_TYPE")?, variable(level::VARIABLE)?);
+        Self::read(values, bgp_type.as_deref(), level.as_deref())
     }
 
     fn read(values: &Values, bgp_type: Option<&str>, level: Option<&str>) -> Result<Self, SettingError> {

@@ -8,6 +8,7 @@
 mod manifests;
 mod sim;
 
+use std::ffi::OsString;
 use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
@@ -92,7 +93,13 @@ enum Output {
 }
 
 fn main() -> ExitCode {
-    let mut args: Vec<String> = std::env::args().collect();
+    let mut args = match texts(std::env::args_os()) {
+        Ok(args) => args,
+        Err(message) => {
+            eprintln!("ferrolb: {message}");
+            return ExitCode::from(2);
+        }
+    };
     let name = args.first().and_then(|path| Path::new(path).file_name()).and_then(|name| name.to_str());
     match name {
         Some("controller") => return ferrolb_controller::main(args.split_off(1)),
@@ -112,6 +119,18 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+/// The arguments as texts, which all of them have to be; but for the program's name, which nothing depends on if it is
+/// none of ours.
+fn texts(args: impl Iterator<Item = OsString>) -> Result<Vec<String>, String> {
+    args.enumerate()
+        .map(|(number, arg)| match arg.into_string() {
+            Ok(text) => Ok(text),
+            Err(raw) if number == 0 => Ok(raw.to_string_lossy().into_owned()),
+            Err(raw) => Err(format!("argument {number} is not UTF-8: {raw:?}")),
+        })
+        .collect()
 }
 
 fn run(command: Command) -> anyhow::Result<ExitCode> {

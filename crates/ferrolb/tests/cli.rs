@@ -2,6 +2,7 @@
 //! The binary as a person or a manifest calls it: names, exit codes, what goes to which stream.
 #![allow(clippy::unwrap_used, reason = "what a helper cannot do fails the test")]
 
+use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -99,6 +100,19 @@ fn what_a_daemon_cannot_start_with_is_named_and_ends_with_one() {
         ("speaker", &[], &[], "must specify --node-name or METALLB_NODE_NAME"),
         (
             "speaker",
+            &["--node-name=n"],
+            &[("FERROLB_ML_KEY_RULE", "md5")],
+            "environment variable FERROLB_ML_KEY_RULE=md5: not a rule",
+        ),
+        (
+            "speaker",
+            &["--node-name=n"],
+            &[("METALLB_BGP_TYPE", "bird")],
+            "unsupported BGP implementation type: bird (environment variable METALLB_BGP_TYPE)",
+        ),
+        ("controller", &["--namespace=a/b"], &[], "flag --namespace=a/b: not the name of a namespace"),
+        (
+            "speaker",
             &["--node-name=n", "--ml-labels=a"],
             &[("METALLB_ML_BIND_ADDR", "here")],
             "environment variable METALLB_ML_BIND_ADDR=here: not an IP address",
@@ -117,6 +131,50 @@ fn what_a_daemon_cannot_start_with_is_named_and_ends_with_one() {
         assert_eq!(code(&output), 1, "{all:?}");
         assert!(stderr(&output).starts_with(&format!("{daemon}: ")), "{}", stderr(&output));
         assert!(stderr(&output).contains(text), "{text:?} is not in {}", stderr(&output));
+    }
+}
+
+#[test]
+fn arguments_and_variables_that_are_no_text_are_named() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let raw = |bytes: &'static [u8]| OsStr::from_bytes(bytes);
+    let all = |daemon: &'static str| [daemon, NEEDED[0], NEEDED[1], "--node-name=n"].map(OsStr::new).to_vec();
+    let refused = |args: &[&OsStr], env: &[(&str, &OsStr)], expected: i32, text: &str| {
+        let mut command = Command::new(BINARY);
+        let output = command.args(args).env_clear().envs(env.iter().copied()).output().unwrap();
+        assert_eq!(code(&output), expected, "{args:?} {env:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(text), "{text:?} is not in {}", stderr(&output));
+    };
+    for first in ["speaker", "controller", "lab", "crds", "version"] {
+        let args = [OsStr::new(first), raw(b"--namespace=\xff")];
+        refused(&args, &[], 2, "argument 2 is not UTF-8: \"--namespace=\\xFF\"");
+    }
+    // Those that stand in for a flag are the command line's, the others settings.
+    for (daemon, name, expected) in [
+        ("speaker", "METALLB_NODE_NAME", 2),
+        ("speaker", "METALLB_NAMESPACE", 2),
+        ("speaker", "METALLB_POD_NAME", 2),
+        ("speaker", "METALLB_ML_BIND_ADDR", 2),
+        ("speaker", "METALLB_ML_BIND_PORT", 2),
+        ("speaker", "METALLB_ML_LABELS", 2),
+        ("speaker", "METALLB_ML_SECRET_KEY_PATH", 2),
+        ("speaker", "METALLB_HOST", 2),
+        ("speaker", "METALLB_BGP_DEBOUNCE_TIMEOUT", 2),
+        ("speaker", "FRRK8S_NAMESPACE", 2),
+        ("speaker", "METALLB_BGP_TYPE", 1),
+        ("speaker", "FERROLB_ML_KEY_RULE", 1),
+        ("speaker", "FERROLB_LEVEL", 1),
+        ("speaker", "FERROLB_BGP_GRACEFUL_SHUTDOWN", 1),
+        ("controller", "METALLB_NAMESPACE", 2),
+        ("controller", "METALLB_POD_NAME", 2),
+        ("controller", "METALLB_DEPLOYMENT", 2),
+        ("controller", "METALLB_ML_SECRET_NAME", 2),
+        ("controller", "METALLB_BGP_TYPE", 1),
+        ("controller", "FERROLB_LEVEL", 1),
+    ] {
+        let args = if daemon == "speaker" { all(daemon) } else { all(daemon)[..3].to_vec() };
+        let text = format!("environment variable {name} is not UTF-8: \"a\\xFF\"");
+        refused(&args, &[(name, raw(b"a\xff"))], expected, &text);
     }
 }
 

@@ -4,6 +4,7 @@
 //! Order: the flag `--kubeconfig`, the environment variable `KUBECONFIG`, the Pod's ServiceAccount,
 //! `~/.kube/config`.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -78,7 +79,7 @@ pub struct Source {
     /// `--kubeconfig`.
     pub flag: Option<PathBuf>,
     /// `KUBECONFIG`: one file, or several with colons between.
-    pub variable: Option<String>,
+    pub variable: Option<OsString>,
     /// Whether `KUBERNETES_SERVICE_HOST` says that this is a Pod.
     pub in_cluster: bool,
     /// `$HOME`.
@@ -88,7 +89,7 @@ pub struct Source {
 impl Source {
     /// What this process was given, with the flag's value.
     pub fn of_process(flag: Option<&str>) -> Self {
-        let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         Self {
             flag: flag.map(PathBuf::from),
             variable: variable("KUBECONFIG"),

@@ -74,6 +74,13 @@ pub enum SettingError {
     Other(String),
 }
 
+impl SettingError {
+    /// What this flag holds cannot be the name of such an object, `a Pod` for one.
+    pub fn no_name(values: &Values, flag: &str, of: &str) -> Self {
+        Self::Other(format!("{}: not the name of {of}", values.spelled(flag)))
+    }
+}
+
 impl From<TlsOptionError> for SettingError {
     fn from(error: TlsOptionError) -> Self {
         Self::Tls(error)
@@ -102,6 +109,9 @@ impl Common {
             values.text("tls-curve-preferences"),
         )?;
         let namespace = process::namespace(values.given("namespace")).map_err(SettingError::Other)?;
+        if !process::is_label(&namespace) {
+            return Err(SettingError::no_name(values, "namespace", "a namespace"));
+        }
         let pod_name = values
             .given("pod-name")
             .ok_or_else(|| {
@@ -112,6 +122,9 @@ impl Common {
                 )
             })?
             .to_owned();
+        if !process::is_subdomain(&pod_name) {
+            return Err(SettingError::no_name(values, "pod-name", "a Pod"));
+        }
         if let Some(address) = values.given("pprof-bind-address") {
             tracing::warn!(
                 op = "startup",
@@ -158,6 +171,8 @@ mod tests {
                 "--port=-1: a port is a number from 0 to 65535",
             ),
             (&["--namespace=m"], "must specify --pod-name or METALLB_POD_NAME"),
+            (&["--namespace=m/../n", "--pod-name=p"], "flag --namespace=m/../n: not the name of a namespace"),
+            (&["--namespace=m", "--pod-name=a b"], "flag --pod-name=a b: not the name of a Pod"),
             (
                 &["--tls-cipher-suites=X"],
                 "failed to parse TLS flags: parsing tls-cipher-suites: cipher suites cannot be configured with TLS 1.3",

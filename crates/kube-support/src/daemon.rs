@@ -58,7 +58,7 @@ where
     R: FnOnce(O, Client, CancellationToken) -> F,
     F: Future<Output = anyhow::Result<()>>,
 {
-    let values = match Values::parse(program, flags, args, |name| std::env::var(name).ok()) {
+    let values = match Values::parse(program, flags, args, |name| std::env::var_os(name)) {
         Ok(values) => values,
         Err(refusal) => {
             eprint!("{}", refusal.text());

@@ -6,7 +6,10 @@
 //! is not empty, and else from its default.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fmt::Write as _;
+
+use crate::process;
 
 /// One flag that a daemon knows.
 #[derive(Clone, Copy, Debug)]
@@ -114,28 +117,30 @@ impl Values {
     ///
     /// # Errors
     ///
-    /// [`Refusal`] when the usage is asked for, a flag is unknown, lacks its value, or has one of the wrong kind.
+    /// [`Refusal`] when the usage is asked for, a flag is unknown, lacks its value, or has one of the wrong kind, or a
+    /// variable is not UTF-8, also one that a flag stands before.
     pub fn parse<A>(
         program: &str,
         flags: &[Flag],
         args: A,
-        env: impl Fn(&str) -> Option<String>,
+        env: impl Fn(&str) -> Option<OsString>,
     ) -> Result<Self, Refusal>
     where
         A: IntoIterator<Item = String>,
     {
         let usage = || usage(program, flags);
         let wrong = |message: String| Refusal::Wrong { message, usage: usage() };
-        let mut values: BTreeMap<&'static str, (String, Origin)> = flags
-            .iter()
-            .map(|flag| {
-                let from_env = flag.env.and_then(|variable| {
-                    let value = env(variable).filter(|value| !value.is_empty())?;
-                    Some((value, Origin::Environment(variable)))
-                });
-                (flag.name, from_env.unwrap_or_else(|| (flag.default.to_owned(), Origin::Default)))
-            })
-            .collect();
+        let mut values = BTreeMap::new();
+        for flag in flags {
+            let given = flag.env.and_then(|name| Some((name, env(name).filter(|value| !value.is_empty())?)));
+            let value = match given {
+                Some((name, value)) => {
+                    (process::text(name, value).map_err(wrong)?, Origin::Environment(name))
+                }
+                None => (flag.default.to_owned(), Origin::Default),
+            };
+            values.insert(flag.name, value);
+        }
 
         let mut args = args.into_iter();
         while let Some(arg) = args.next() {
@@ -282,7 +287,7 @@ mod tests {
 
     fn parse(args: &[&str], env: &[(&str, &str)]) -> Result<Values, Refusal> {
         Values::parse("speaker", FLAGS, args.iter().map(|arg| (*arg).to_owned()), |name| {
-            env.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
+            env.iter().find(|(key, _)| *key == name).map(|(_, value)| OsString::from(*value))
         })
     }
 

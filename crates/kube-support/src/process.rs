@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a daemon finds in its environment: namespace, signals, its own Pod.
 
+use std::ffi::OsString;
 use std::time::Duration;
 
 use ferrolb_api::event::ObjectRef;
@@ -9,6 +10,7 @@ use kube::Client;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::backoff::Backoff;
+use crate::common::SettingError;
 use crate::reach::Reach;
 use crate::request::{RequestError, send_json};
 
@@ -31,6 +33,34 @@ pub fn namespace(given: Option<&str>) -> Result<String, String> {
              METALLB_NAMESPACE"
                 .to_owned()
         })
+}
+
+/// An environment variable of this process; an empty one counts as unset.
+///
+/// # Errors
+///
+/// [`SettingError::Other`] names one that is not UTF-8, and what it holds.
+pub fn variable(name: &str) -> Result<Option<String>, SettingError> {
+    let value = std::env::var_os(name).filter(|value| !value.is_empty());
+    value.map(|value| text(name, value)).transpose().map_err(SettingError::Other)
+}
+
+/// The text of a variable; the error is a sentence.
+pub(crate) fn text(name: &str, value: OsString) -> Result<String, String> {
+    value.into_string().map_err(|raw| format!("environment variable {name} is not UTF-8: {raw:?}"))
+}
+
+/// Whether this can be the name of an object whose names are DNS subdomains (RFC 1123): Pods, Nodes.
+pub fn is_subdomain(name: &str) -> bool {
+    name.len() <= 253 && name.split('.').all(is_label)
+}
+
+/// Whether this can be the name of an object whose names are DNS labels (RFC 1123): namespaces.
+pub fn is_label(name: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    let edge = |byte: Option<&u8>| byte.is_some_and(|byte| *byte != b'-');
+    let bytes = name.as_bytes();
+    bytes.len() <= 63 && bytes.iter().all(|byte| inner(*byte)) && edge(bytes.first()) && edge(bytes.last())
 }
 
 /// The signals that stop a daemon: TERM, INT and QUIT.
@@ -126,7 +156,40 @@ fn remedy(error: &RequestError) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStringExt as _;
+
     use super::*;
+
+    #[test]
+    fn what_is_no_text_is_shown_with_the_variable_that_holds_it() {
+        assert_eq!(text("V", "käse".into()), Ok("käse".to_owned()));
+        let error = text("METALLB_NODE_NAME", OsString::from_vec(b"n\xff1".to_vec())).unwrap_err();
+        assert_eq!(error, "environment variable METALLB_NODE_NAME is not UTF-8: \"n\\xFF1\"");
+    }
+
+    #[test]
+    fn names_are_those_that_the_api_server_takes() {
+        let long = "a".repeat(63);
+        for (name, label, subdomain) in [
+            ("metallb-system", true, true),
+            ("n1", true, true),
+            (long.as_str(), true, true),
+            (&format!("{long}a"), false, false),
+            (&[long.as_str(); 3].join("."), false, true),
+            (&[long.as_str(); 4].join("."), false, false),
+            ("node.example", false, true),
+            ("node..example", false, false),
+            ("", false, false),
+            ("-n1", false, false),
+            ("n1-", false, false),
+            ("Node", false, false),
+            ("a b", false, false),
+            ("a/b", false, false),
+            ("käse", false, false),
+        ] {
+            assert_eq!((is_label(name), is_subdomain(name)), (label, subdomain), "{name:?}");
+        }
+    }
 
     #[test]
     fn the_given_namespace_is_trimmed_and_an_empty_one_is_none() {

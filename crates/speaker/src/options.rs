@@ -7,6 +7,7 @@ use std::time::Duration;
 use ferrolb_kube_support::common::{self, Common, SettingError};
 use ferrolb_kube_support::flags::{Flag, Values};
 use ferrolb_kube_support::level::{self, Level};
+use ferrolb_kube_support::process::{is_subdomain, variable};
 use ferrolb_net_types::NodeName;
 
 use crate::member_list::{self, MemberList};
@@ -72,14 +73,11 @@ impl Options {
     ///
     /// [`SettingError`] names the first setting that the speaker cannot start with.
     pub fn of_process(values: &Values) -> Result<Self, SettingError> {
-        let variable = |name: &str| std::env::var(name).ok();
-        let options = Self::read(
-            values,
-            variable("METALLB_BGP_TYPE").as_deref(),
-            variable("FERROLB_ML_KEY_RULE").as_deref(),
-        )?;
-        let level = variable(level::VARIABLE).unwrap_or_default().parse()?;
-        let graceful_shutdown = graceful_shutdown(level, &variable(GRACEFUL_SHUTDOWN).unwrap_or_default())?;
+        let bgp_type = variable("METALLB_BGP_TYPE")?;
+        let key_rule = variable("FERROLB_ML_KEY_RULE")?;
+        let options = Self::read(values, bgp_type.as_deref(), key_rule.as_deref())?;
+        let level = variable(level::VARIABLE)?.unwrap_or_default().parse()?;
+        let graceful_shutdown = graceful_shutdown(level, &variable(GRACEFUL_SHUTDOWN)?.unwrap_or_default())?;
         let state =
             std::env::var_os("FERROLB_STATE_DIR").filter(|value| !value.is_empty()).map(PathBuf::from);
         Ok(Self { level, graceful_shutdown, state, ..options })
@@ -109,6 +107,9 @@ impl Options {
         let Some(node) = values.given("node-name") else {
             return other("missing configuration: must specify --node-name or METALLB_NODE_NAME".to_owned());
         };
+        if !is_subdomain(node) {
+            return Err(SettingError::no_name(values, "node-name", "a node"));
+        }
         Ok(Self {
             common,
             node: NodeName::from(node),
@@ -158,7 +159,7 @@ mod tests {
     fn read(args: &[&str], env: &[(&str, &str)]) -> Result<Options, String> {
         let of = |name: &str| env.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
         let args = NEEDED.iter().chain(args).map(|arg| (*arg).to_owned());
-        let values = Values::parse("speaker", &flags(), args, of).unwrap();
+        let values = Values::parse("speaker", &flags(), args, |name| of(name).map(Into::into)).unwrap();
         Options::read(&values, of("METALLB_BGP_TYPE").as_deref(), None).map_err(|error| error.to_string())
     }
 
@@ -243,6 +244,15 @@ mod tests {
         let values = Values::parse("speaker", &flags(), args, |_| None).unwrap();
         let error = Options::read(&values, None, None).unwrap_err().to_string();
         assert_eq!(error, "missing configuration: must specify --node-name or METALLB_NODE_NAME");
+    }
+
+    #[test]
+    fn a_node_has_a_name_that_nodes_can_have() {
+        let args = NEEDED[..2].iter().map(|arg| (*arg).to_owned());
+        let env = |name: &str| (name == "METALLB_NODE_NAME").then(|| "Node 1".into());
+        let values = Values::parse("speaker", &flags(), args, env).unwrap();
+        let error = Options::read(&values, None, None).unwrap_err().to_string();
+        assert_eq!(error, "environment variable METALLB_NODE_NAME=Node 1: not the name of a node");
     }
 
     #[test]

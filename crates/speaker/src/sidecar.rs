@@ -26,7 +26,7 @@ pub const NAMES: [&str; 3] = ["cp-tool", "frr-metrics", "frr-reloader.sh"];
 pub fn main(name: &str, args: impl IntoIterator<Item = String>) -> Option<ExitCode> {
     let outcome = match name {
         "cp-tool" => copy(&args.into_iter().collect::<Vec<_>>()),
-        "frr-metrics" => match Values::parse(name, FLAGS, args, |variable| std::env::var(variable).ok()) {
+        "frr-metrics" => match Values::parse(name, FLAGS, args, |variable| std::env::var_os(variable)) {
             Ok(values) => answer_probes(&values),
             Err(refusal) => {
                 eprint!("{}", refusal.text());
