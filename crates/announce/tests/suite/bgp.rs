@@ -65,6 +65,7 @@ fn reasons_come_in_metallbs_order_b03_to_b12_b31_to_b61() {
     let cluster_ip = Service { load_balancer: false, ..up(&[UP1]) };
     let unknown = service("10.99.0.1", &[UP1]);
     let dual = service("10.20.30.1,1000::1", &[UP1]);
+    let on = |nodes: &[&str]| nodes.iter().map(|node| NodeName::from(*node)).collect::<BTreeSet<_>>();
     for (about, cluster, expected) in [
         ("B04 an endpoint elsewhere, Cluster", cluster([here()], up(&[UP2])), ""),
         ("B05 the same, Local", cluster([here()], local(VIP, &[UP2])), "noLocalEndpoints"),
@@ -97,6 +98,41 @@ fn reasons_come_in_metallbs_order_b03_to_b12_b31_to_b61() {
         ("AL-14 a foreign host name", cluster([here()], foreign), "noIPAllocated"),
         ("both families", cluster([here()], dual), ""),
         ("B44", cluster([preferring("a", 1, &[]), preferring("b", 1, &[])], up(&[UP1])), ""),
+        (
+            "B45 other nodes",
+            cluster(
+                [
+                    preferring("a", 1, &[]),
+                    BgpAdvertisement { nodes: on(&[IRIS2]), ..preferring("b", 2, &[]) },
+                ],
+                up(&[UP1]),
+            ),
+            "",
+        ),
+        (
+            "B46 nodes of both",
+            cluster(
+                [
+                    preferring("a", 1, &[]),
+                    BgpAdvertisement { nodes: on(&[IRIS1, IRIS2]), ..preferring("b", 2, &[]) },
+                ],
+                up(&[UP1]),
+            ),
+            "conflictingAdvertisements",
+        ),
+        (
+            "B47 no nodes",
+            cluster(
+                [preferring("a", 1, &[]), BgpAdvertisement { nodes: on(&[]), ..preferring("b", 2, &[]) }],
+                up(&[UP1]),
+            ),
+            "",
+        ),
+        ("B49 one", cluster([preferring("a", 1, &[])], up(&[UP1])), ""),
+        ("B55 ready and not ready", cluster([here()], local(VIP, &[UP1, DOWN1])), ""),
+        ("B56 the other way round", cluster([here()], local(VIP, &[DOWN1, UP1])), ""),
+        ("B56 both not", cluster([here()], local(VIP, &[DOWN1, DOWN1])), "noLocalEndpoints"),
+        ("B57 one of several", cluster([here()], local(VIP, &[DOWN1, DOWN1, UP1, UP2])), ""),
         ("B48", cluster([preferring("a", 1, &["p"]), preferring("b", 2, &["q"])], up(&[UP1])), ""),
         (
             "B50",

@@ -18,7 +18,7 @@ const NAMESPACE: &str = "metallb-system";
 const A: &str = "192.168.20.100";
 const B: &str = "192.168.20.101";
 
-fn peer(more: Value) -> Value {
+pub(crate) fn peer(more: Value) -> Value {
     let mut spec = json!({ "myASN": 64512, "peerASN": 64513, "peerAddress": "192.168.10.1" });
     for (key, value) in more.as_object().unwrap() {
         spec[key] = value.clone();
@@ -52,18 +52,18 @@ fn unstarted() -> Bench {
     bench
 }
 
-fn serve(bench: &mut Bench, name: &str, ip: &str, nodes: &[&str]) {
+pub(crate) fn serve(bench: &mut Bench, name: &str, ip: &str, nodes: &[&str]) {
     bench.api.put("EndpointSlice", endpoints(name, nodes));
     bench.api.put("Service", service(name, ip));
     bench.settle();
 }
 
-fn edit(bench: &mut Bench, kind: &'static str, name: &str, spec: &Value) {
+pub(crate) fn edit(bench: &mut Bench, kind: &'static str, name: &str, spec: &Value) {
     bench.api.patch(kind, NAMESPACE, name, &json!({ "spec": spec }));
     bench.settle();
 }
 
-fn label(bench: &mut Bench, node: &str, labels: &Value) {
+pub(crate) fn label(bench: &mut Bench, node: &str, labels: &Value) {
     bench.api.patch("Node", "", node, &json!({ "metadata": { "labels": labels } }));
     bench.settle();
 }
@@ -73,17 +73,17 @@ fn of<'a>(bench: &'a mut Bench, node: &str) -> &'a mut Speaker {
 }
 
 /// What node 1 tells a peer.
-fn table(bench: &Bench, peer: &str) -> Vec<String> {
+pub(crate) fn table(bench: &Bench, peer: &str) -> Vec<String> {
     bench.speakers[NODE1].table(peer)
 }
 
 /// What node 1 did about sessions and routes since the last call.
-fn take_log(bench: &mut Bench) -> Vec<String> {
+pub(crate) fn take_log(bench: &mut Bench) -> Vec<String> {
     std::mem::take(&mut of(bench, NODE1).bgp_log)
 }
 
 /// The status objects, as `service@node: peers`.
-fn statuses(bench: &Bench) -> Vec<String> {
+pub(crate) fn statuses(bench: &Bench) -> Vec<String> {
     let one = |object: &Value| {
         let status = &object["status"];
         let peers: Vec<_> = status["peers"].as_array().unwrap().iter().map(|p| p.as_str().unwrap()).collect();
