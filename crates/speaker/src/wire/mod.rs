@@ -35,6 +35,7 @@ use ferrolb_speaker_core::wire::{Peer, Report};
 use tokio::sync::mpsc;
 
 pub use gossip::{BindError, MemberList, Sockets, advertised};
+use ports::Ports;
 
 use crate::Excluded;
 
@@ -74,9 +75,17 @@ pub fn start(
     excluded: Excluded,
     list: Option<MemberList>,
 ) -> anyhow::Result<(Handle, mpsc::Receiver<Report>)> {
+    start_with(node, Ports::new(excluded), list)
+}
+
+fn start_with(
+    node: NodeName,
+    ports: Ports,
+    list: Option<MemberList>,
+) -> anyhow::Result<(Handle, mpsc::Receiver<Report>)> {
     let wishes = Arc::new(Wishes::default());
     let (reports, receiver) = mpsc::channel(REPORTS);
-    let thread = thread::Thread::new(node, excluded, list, wishes.clone(), reports)?;
+    let thread = thread::Thread::new(node, ports, list, wishes.clone(), reports)?;
     let waker = thread.waker();
     let thread = std::thread::Builder::new().name("wire".to_owned()).spawn(move || thread.run())?;
     Ok((Handle { wishes, waker, thread: Some(thread) }, receiver))

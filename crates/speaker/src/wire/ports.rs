@@ -18,11 +18,15 @@ use crate::Excluded;
 /// The open ports of the node.
 pub(super) struct Ports {
     excluded: Excluded,
+    opener: Opener,
     open: BTreeMap<IfIndex, Port>,
     failed: BTreeMap<Place, Failure>,
     /// Groups that are still to be joined or left, with the last wish for each.
     groups_due: BTreeMap<(IfIndex, Ipv6Addr), bool>,
 }
+
+/// How a socket is opened.
+pub(super) type Opener = Box<dyn Fn(IfIndex, Frames) -> Result<PacketSocket, Error> + Send>;
 
 /// By which protocol an interface answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -82,8 +86,14 @@ pub(super) fn place(token: u64) -> Option<Place> {
 
 impl Ports {
     /// No port; interfaces on this list never become one.
-    pub(super) const fn new(excluded: Excluded) -> Self {
-        Self { excluded, open: BTreeMap::new(), failed: BTreeMap::new(), groups_due: BTreeMap::new() }
+    pub(super) fn new(excluded: Excluded) -> Self {
+        Self::opened_by(Box::new(PacketSocket::open), excluded)
+    }
+
+    /// The same, with sockets that are opened so.
+    pub(super) fn opened_by(opener: Opener, excluded: Excluded) -> Self {
+        let (open, failed, groups_due) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { excluded, opener, open, failed, groups_due }
     }
 
     /// Looks at all interfaces: opens what can answer, closes what no longer can, takes over new names and
@@ -221,7 +231,7 @@ impl Ports {
             Protocol::Arp => Frames::ArpRequests,
             Protocol::Ndp => Frames::NeighborDiscovery,
         };
-        let opened = PacketSocket::open(index, frames)
+        let opened = (self.opener)(index, frames)
             .and_then(|socket| poller.add(&socket, token(place)).map(|()| socket));
         let Some(port) = self.open.get_mut(&index) else { return };
         let (name, interface) = (protocol.name(), &port.able.name);

@@ -3,6 +3,7 @@
 //!
 //! These tests need root. Without it each says loudly that it is skipped.
 
+mod failing;
 mod ndp;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,12 +19,13 @@ use ferrolb_announce::{AddressPlan, NodePlan};
 use ferrolb_l2::wire::{Frame, Operation};
 use ferrolb_linux::link::{VethEnd, create_veth};
 use ferrolb_linux::probe::{Listener, Prober};
-use ferrolb_linux::{Namespace, Netlink, inspect, netns};
-use ferrolb_net_types::{InterfaceName, Interfaces, Mac, NodeName};
+use ferrolb_linux::{Namespace, Netlink, PacketSocket, inspect, netns};
+use ferrolb_net_types::{IfIndex, InterfaceName, Interfaces, Mac, NodeName};
 use ferrolb_speaker_core::wire::Report;
 use tokio::sync::mpsc;
 
-use super::{Handle, start};
+use super::ports::{Opener, Ports};
+use super::{Handle, start_with};
 use crate::Excluded;
 
 const ASKER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 50);
@@ -230,11 +232,19 @@ impl Bench {
     }
 
     fn node(&self) -> Node {
+        self.node_with(Box::new(PacketSocket::open))
+    }
+
+    /// The same, with sockets that are opened so.
+    fn node_with(&self, opener: Opener) -> Node {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "announcedInterfacesToExclude: ['^veth.*', '^br.*']\n").unwrap();
         let excluded = Excluded::read(file.path()).unwrap();
         // A thread starts in the namespace of the one that started it.
-        let (handle, reports) = self.node.run(|| start("node".into(), excluded, None).unwrap()).unwrap();
+        let (handle, reports) = self
+            .node
+            .run(|| start_with("node".into(), Ports::opened_by(opener, excluded), None).unwrap())
+            .unwrap();
         Node { handle, reports, seen: Seen::default() }
     }
 
@@ -243,8 +253,7 @@ impl Bench {
     }
 
     fn listener(&self, interface: &str) -> Listener {
-        let found = inspect::interfaces(&mut Netlink::open_in(&self.asker).unwrap()).unwrap();
-        let index = found.into_iter().find(|i| i.name.as_str() == interface).unwrap().index;
+        let index = index_in(&self.asker, interface);
         self.asker.run(|| Listener::open(index).unwrap()).unwrap()
     }
 }
@@ -255,6 +264,11 @@ impl Drop for Bench {
             let _ = netns::delete(namespace.name());
         }
     }
+}
+
+fn index_in(namespace: &Namespace, interface: &str) -> IfIndex {
+    let found = inspect::interfaces(&mut Netlink::open_in(namespace).unwrap()).unwrap();
+    found.into_iter().find(|i| i.name.as_str() == interface).unwrap().index
 }
 
 /// A wire thread, and what it reported.

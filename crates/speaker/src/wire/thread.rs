@@ -18,7 +18,6 @@ use super::Wishes;
 use super::clock::Clock;
 use super::gossip::{Lines, MemberList};
 use super::ports::{self, Place, Ports, Protocol};
-use crate::Excluded;
 
 /// Everything the thread has.
 pub(super) struct Thread {
@@ -56,7 +55,7 @@ impl Thread {
     /// Opens what every node has; packet sockets come with the first scan.
     pub(super) fn new(
         node: NodeName,
-        excluded: Excluded,
+        ports: Ports,
         list: Option<MemberList>,
         wishes: Arc<Wishes>,
         reports: mpsc::Sender<Report>,
@@ -74,7 +73,7 @@ impl Thread {
         };
         Ok(Self {
             wire: Wire::new(node, gossip),
-            ports: Ports::new(excluded),
+            ports,
             poller,
             monitor,
             netlink: Netlink::open()?,

@@ -168,7 +168,7 @@ impl Bench {
         lines.filter_map(|words| words.get(3)?.parse::<usize>().ok()).sum()
     }
 
-    fn index(&self, interface: &str) -> ferrolb_net_types::IfIndex {
+    fn index(&self, interface: &str) -> IfIndex {
         let found = inspect::interfaces(&mut Netlink::open_in(&self.asker).unwrap()).unwrap();
         found.into_iter().find(|i| i.name.as_str() == interface).unwrap().index
     }
