@@ -116,7 +116,8 @@ pub async fn run(options: Options, client: Client, stop: CancellationToken) -> a
     stay_small(readiness);
     let ended = control(&options, clocks, kept, &mut shell, feed, inbox, &mut tasks, &stop).await;
     let why = match &ended {
-        Ok(()) => format!("node {}: the speaker is stopped", options.node),
+        Ok(Some(node)) => format!("node {}: the speaker is stopped, and the node is {node}", options.node),
+        Ok(None) => format!("node {}: the speaker is stopped", options.node),
         Err(error) => format!("node {}: the speaker cannot go on: {error}", options.node),
     };
     // Whoever cannot go on does not know for how long others may rely on it.
@@ -125,10 +126,10 @@ pub async fn run(options: Options, client: Client, stop: CancellationToken) -> a
     if ended.is_ok() {
         tracing::info!(op = "shutdown", "done");
     }
-    ended
+    ended.map(drop)
 }
 
-/// Lets the core decide, until the process is to end or cannot go on.
+/// Lets the core decide, until the process cannot go on or is to end: then says what the node is, if it is about to go.
 #[expect(clippy::too_many_arguments, reason = "each is one thing, and there is one caller")]
 async fn control(
     options: &Options,
@@ -139,7 +140,7 @@ async fn control(
     mut inbox: Inbox<Input>,
     tasks: &mut Tasks,
     stop: &CancellationToken,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Option<String>> {
     let common = &options.common;
     let mut core = Core::new(Settings {
         node: options.node.clone(),
@@ -197,7 +198,7 @@ async fn control(
             },
             () = clocks.until(core.next_deadline()) => core.handle_timeout(clocks.read()),
             ended = tasks.join_next() => return Err(task_ended(ended)),
-            () = stop.cancelled() => return Ok(()),
+            () = stop.cancelled() => return Ok(core.departure()),
         }
         shell.drain(&mut core);
     }

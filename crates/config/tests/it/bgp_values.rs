@@ -164,7 +164,7 @@ fn one_timer_gives_the_other_and_nothing_is_longer_than_the_field_v09() {
 #[test]
 fn what_metallb_takes_and_stumbles_over_later_is_a_fault_of_its_object_alone() {
     for (about, bad, text) in [
-        ("S60", peer(&json!({ "routerID": "fd00::1" })), "invalid router ID \"fd00::1\""),
+        ("S60, X14", peer(&json!({ "routerID": "fd00::1" })), "invalid router ID \"fd00::1\""),
         ("0.0.0.0", peer(&json!({ "routerID": "0.0.0.0" })), "invalid router ID \"0.0.0.0\""),
         (
             "a long password",

@@ -160,8 +160,11 @@ fn what_a_plan_says_follows_the_type_and_the_fields() {
     type Check = fn(&ferrolb_speaker_core::bgp::PeerPlan) -> bool;
     let seconds = |s: u16| HoldTime::seconds(s).unwrap();
     assert_eq!(seconds(90).duration(), Duration::from_secs(90));
-    let table: [(&str, Value, &str, Check); 12] = [
-        ("", json!({}), "native", |p| {
+    let table: [(&str, Value, &str, Check); 13] = [
+        ("", json!({ "holdTime": "65537s" }), "the longest hold time there is", |p| {
+            p.settings.hold_time == HoldTime::seconds(65_535).unwrap()
+        }),
+        ("", json!({}), "native, S68, S81", |p| {
             p.settings.hold_time == HoldTime::seconds(90).unwrap()
                 && p.settings.families == Families::V4
                 && p.settings.offered == Families::BOTH
@@ -169,13 +172,13 @@ fn what_a_plan_says_follows_the_type_and_the_fields() {
                 && p.hops == Hops::Unlimited
                 && p.settings.dials
         }),
-        ("native", json!({ "ebgpMultiHop": true }), "multihop is no news there", |p| {
+        ("native", json!({ "ebgpMultiHop": true }), "multihop is no news there, BG-41", |p| {
             p.hops == Hops::Unlimited
         }),
-        ("native", json!({ "peerAddress": "fd00:10::1" }), "IPv6, S61", |p| {
+        ("native", json!({ "peerAddress": "fd00:10::1" }), "IPv6, S61, X14", |p| {
             p.remote.to_string() == "[fd00:10::1]:179" && p.settings.families == Families::V6
         }),
-        ("frr", json!({}), "frr", |p| {
+        ("frr", json!({}), "frr, S68, BG-41: a peer that is not on the link is not reached", |p| {
             p.settings.hold_time == HoldTime::seconds(180).unwrap()
                 && p.settings.families == Families::V4
                 && p.settings.offered == Families::V4

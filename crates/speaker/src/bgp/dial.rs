@@ -54,7 +54,8 @@ fn open(plan: &PeerPlan) -> Result<TcpSocket, String> {
         })?;
     }
     if let Some(password) = &plan.password {
-        tcp::set_password(&socket, plan.remote.ip(), password.bytes()).map_err(|error| error.to_string())?;
+        let set = tcp::set_password(&socket, plan.remote.ip(), password.bytes());
+        set.map_err(|error| no_password(&error))?;
     }
     let limits = match plan.hops {
         Hops::Unlimited => Ok(()),
@@ -67,6 +68,20 @@ fn open(plan: &PeerPlan) -> Result<TcpSocket, String> {
     Ok(socket)
 }
 
+/// Why a socket takes no password.
+fn no_password(error: &ferrolb_linux::Error) -> String {
+    match error.os_error() {
+        // Without CONFIG_TCP_MD5SIG there is no such option, and no way to such a router.
+        Some(ENOPROTOOPT) => {
+            format!("TCPMD5Unsupported: the kernel of this node has no TCP passwords (RFC 2385): {error}")
+        }
+        _ => error.to_string(),
+    }
+}
+
+/// "Protocol not available", on every architecture that Kubernetes runs on.
+const ENOPROTOOPT: i32 = 92;
+
 /// The addresses of the interface that has this one.
 fn beside(address: SocketAddr) -> Vec<IpAddr> {
     let on = match address {
@@ -78,4 +93,26 @@ fn beside(address: SocketAddr) -> Vec<IpAddr> {
         tracing::warn!(op = "connect", %error, "the addresses of the interface of {} are not known", address.ip());
         Vec::new()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn bg_17_a_kernel_without_passwords_is_named() {
+        let refused = |number| {
+            let cause = io::Error::from_raw_os_error(number);
+            no_password(&ferrolb_linux::Error::new("set the TCP password for 192.168.10.1", cause))
+        };
+        let text = refused(ENOPROTOOPT);
+        assert!(
+            text.starts_with("TCPMD5Unsupported: the kernel of this node has no TCP passwords"),
+            "{text}"
+        );
+        assert!(text.contains("192.168.10.1: Protocol not available"), "{text}");
+        assert!(!refused(12).contains("TCPMD5Unsupported"));
+    }
 }

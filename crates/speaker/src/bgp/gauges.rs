@@ -196,6 +196,27 @@ mod tests {
     }
 
     #[test]
+    fn x16_the_series_of_a_peer_that_is_created_again_stay() {
+        let metrics = Metrics::new().unwrap();
+        let mut gauges = Gauges::register(&metrics).unwrap();
+        let (first, second) = (PeerName::from("router"), PeerName::from("tor"));
+        let remote = "192.168.10.1:179".parse().unwrap();
+        let up = "metallb_bgp_session_up{peer=\"192.168.10.1:179\"} 1".to_owned();
+        // Under the same name, and under another one before the former is gone.
+        gauges.session(&first, remote);
+        gauges.no_session(&first);
+        gauges.session(&first, remote);
+        gauges.session(&second, remote);
+        gauges.report(&first, &report(State::Established, 1, 1, 2));
+        gauges.report(&second, &report(State::Established, 1, 1, 2));
+        // MetalLB's first worker wakes up 120 s later, and takes them away.
+        gauges.no_session(&first);
+        gauges.report(&first, &report(State::Idle, 1, 0, 2));
+        assert!(shown(&metrics).contains(&up), "{:?}", shown(&metrics));
+        assert_eq!(shown(&metrics).len(), 4);
+    }
+
+    #[test]
     fn s74_s82_peers_at_one_address_share_their_series_and_ipv6_addresses_have_brackets() {
         let metrics = Metrics::new().unwrap();
         let mut gauges = Gauges::register(&metrics).unwrap();

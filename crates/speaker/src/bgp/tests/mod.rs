@@ -296,6 +296,9 @@ fn peers_that_do_not_answer_read_stop_or_listen_delay_nobody() {
     let [mute, flood, full] = ["127.10.6.3", "127.10.6.4", "127.10.6.5"].map(Router::on);
     socket2::SockRef::from(&full.listener).set_recv_buffer_size(4096).unwrap();
     bench.plan("refuses", plan("127.10.6.6:9".parse().unwrap()));
+    // A refusal that is not signed is dropped by the kernel: with a password it is like no answer at all.
+    let password = Password::new(b"secret");
+    bench.plan("silenced", PeerPlan { password, ..plan("127.10.6.7:9".parse().unwrap()) });
     for (name, remote) in
         [("nowhere", nowhere), ("mute", mute.address), ("flood", flood.address), ("full", full.address)]
     {
@@ -321,6 +324,7 @@ fn peers_that_do_not_answer_read_stop_or_listen_delay_nobody() {
     assert_eq!(stuck.state, State::Established);
     assert!(bench.wait("refuses", |report| report.last_down.is_some()).next_attempt.is_some());
     assert_eq!(bench.wait("nowhere", |_| true).state, State::Connect);
+    assert_eq!(bench.wait("silenced", |_| true).state, State::Connect);
     assert_eq!(bench.wait("mute", |report| report.state == State::OpenSent).drops, 0);
     assert!(bench.wait("flood", |report| report.counters.received.keepalives > 10_000).drops == 0);
     // None of them keeps the speaker from ending, and the good one hears why.
@@ -333,6 +337,86 @@ fn peers_that_do_not_answer_read_stop_or_listen_delay_nobody() {
     flooder.join().unwrap();
     let after = bench.said[&PeerName::from("good")].as_ref().unwrap().since;
     assert_eq!(after, before.since, "the session was the same all the time");
+}
+
+#[test]
+fn bg_42_a_peer_that_was_never_reached_leaves_nothing_behind_however_often_it_comes_and_goes() {
+    let (_socket, _queue, nowhere) = swallows("127.10.12.1");
+    let mut bench = Bench::new();
+    let tasks = |bench: &Bench| {
+        bench.handle.thread.as_ref().map_or(0, |thread| thread.runtime.metrics().num_alive_tasks())
+    };
+    bench.plan("other", plan("127.10.12.2:9".parse().unwrap()));
+    bench.wait("other", |report| report.last_down.is_some());
+    let before = tasks(&bench);
+    for _ in 0..1000 {
+        bench.plan("nowhere", plan(nowhere));
+        bench.wait("nowhere", |report| report.state == State::Connect);
+        bench.remove("nowhere");
+        bench.over("nowhere");
+        bench.said.clear();
+    }
+    assert!(bench.handle.leaving.is_empty() && bench.handle.sessions.len() == 1);
+    let end = std::time::Instant::now() + PATIENCE;
+    while tasks(&bench) > before || half_open(nowhere) > 0 {
+        assert!(std::time::Instant::now() < end, "{} tasks, {} sockets", tasks(&bench), half_open(nowhere));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// How many connections of this host to the address wait for an answer.
+fn half_open(to: SocketAddr) -> usize {
+    let SocketAddr::V4(to) = to else { panic!() };
+    // The kernel prints an address as the number that its bytes are in this machine's order.
+    let remote = format!("{:08X}:{:04X} 02", u32::from_ne_bytes(to.ip().octets()), to.port());
+    std::fs::read_to_string("/proc/net/tcp").unwrap().lines().filter(|line| line.contains(&remote)).count()
+}
+
+#[test]
+fn bg_35_64_communities_are_told_and_stop_nobody_elses_updates() {
+    let routers = ["127.10.13.1", "127.10.13.2"].map(Router::on);
+    let mut bench = Bench::new();
+    let community = |low| ferrolb_bgp::wire::Community::new(64_512, low);
+    let many = Route { communities: (0..64).map(community).collect(), ..Route::default() };
+    let mut talks = Vec::new();
+    for (name, router) in ["one", "two"].iter().zip(&routers) {
+        bench.plan(name, plan(router.address));
+        bench.routes(name, vec![(prefix(100), Some(Arc::new(many.clone())))]);
+        talks.push(router.session());
+    }
+    for (name, talk) in ["one", "two"].iter().zip(&mut talks) {
+        assert_eq!(talk.hear(), Heard::Announced(vec![prefix(100)]));
+        assert_eq!(talk.hear(), Heard::EndOfRib);
+        bench.routes(name, [announce(101), withdraw(100)].concat());
+        assert_eq!(talk.hear(), Heard::Announced(vec![prefix(101)]));
+        assert_eq!(talk.hear(), Heard::Withdrawn(vec![prefix(100)]));
+        assert_eq!(bench.wait(name, |report| report.told == 1).finding, None);
+    }
+}
+
+#[test]
+fn a_length_or_type_that_no_message_has_ends_the_session_and_is_named() {
+    let cases = [
+        ("zero", "0000", "04", Code::BAD_LENGTH),
+        ("eighteen", "0012", "04", Code::BAD_LENGTH),
+        ("four-thousand-ninety-seven", "1001", "02", Code::BAD_LENGTH),
+        ("most", "ffff", "02", Code::BAD_LENGTH),
+        ("type-0", "0013", "00", Code::BAD_TYPE),
+        ("type-6", "0013", "06", Code::BAD_TYPE),
+        ("type-255", "0013", "ff", Code::BAD_TYPE),
+    ];
+    let mut bench = Bench::new();
+    for (number, (name, length, kind, code)) in cases.into_iter().enumerate() {
+        let router = Router::on(&format!("127.10.14.{}", number + 1));
+        bench.plan(name, plan(router.address));
+        let mut talk = router.session();
+        bench.established(name);
+        talk.say(&[&[0xff; 16][..], &trouble::hex(length), &trouble::hex(kind)].concat());
+        assert_eq!(talk.last_word().map(|last| last.code), Some(code), "{name}");
+        drop(talk);
+        let down = bench.wait(name, |report| report.drops == 1).last_down.unwrap().1;
+        assert_eq!(down.notification().map(|last| last.code), Some(code), "{name}");
+    }
 }
 
 /// A thousand routes, 300 KB of UPDATEs.

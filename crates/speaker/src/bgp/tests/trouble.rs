@@ -19,7 +19,7 @@ enum Outcome {
     Closed,
 }
 
-fn hex(text: &str) -> Vec<u8> {
+pub(super) fn hex(text: &str) -> Vec<u8> {
     let digits = |at: usize| u8::from_str_radix(&text[at..at + 2], 16).unwrap();
     (0..text.len()).step_by(2).map(digits).collect()
 }
