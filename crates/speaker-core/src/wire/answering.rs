@@ -29,6 +29,7 @@ pub(super) enum Manner {
 impl Wire {
     /// Takes a new plan; only what it changes is decided anew.
     pub(super) fn set_plan(&mut self, now: Time, new: Arc<NodePlan>) {
+        self.forget_gains(now);
         let former = self.plan.replace(new.clone());
         match former.filter(|_| self.ready()) {
             Some(former) => {
@@ -44,6 +45,7 @@ impl Wire {
         if self.members.as_ref() == Some(&members) {
             return;
         }
+        self.forget_gains(now);
         let first = self.members.replace(members).is_none();
         self.beside.retain(|_, (since, _)| now.since(*since) < REUNION);
         let mut given_up: BTreeMap<NodeName, Vec<IpAddr>> = BTreeMap::new();
@@ -101,10 +103,12 @@ impl Wire {
         if self.handing.contains_key(&ip) || self.stopping.is_some() {
             self.give_up(now, ip);
         } else if self.owned.contains(&ip) {
-            self.claims.insert(ip, now);
-            if self.returned.remove(&ip).is_some_and(|back| now.since(back) < JUST_NOW) {
+            // The two learnt of changes in another order. The one that makes way has not seen what this one announced
+            // before, and is answering until it sees it again.
+            if self.gained.remove(&ip).is_some_and(|since| now.since(since) < JUST_NOW) {
                 self.announce_again(now, ip);
             }
+            self.claims.insert(ip, now);
             self.dispute(now, ip, claimant);
         }
     }
@@ -127,6 +131,10 @@ impl Wire {
     /// Whether this node answers for the address, and hands it over to nobody.
     pub(super) fn leads_alone(&self, ip: IpAddr) -> bool {
         self.owned.contains(&ip) && !self.handing.contains_key(&ip)
+    }
+
+    fn forget_gains(&mut self, now: Time) {
+        self.gained.retain(|_, since| now.since(*since) < JUST_NOW);
     }
 
     /// Those who follow another's announcement are to learn who has the address.
@@ -167,10 +175,10 @@ impl Wire {
             Some(address) => {
                 let interfaces = &address.interfaces;
                 self.engine.handle(now, ferrolb_l2::Input::Announce { address: ip, interfaces });
-                if self.handing.remove(&ip).is_some() {
-                    self.returned.insert(ip, now);
+                let returned = self.handing.remove(&ip).is_some();
+                if self.owned.insert(ip) || returned {
+                    self.gained.insert(ip, now);
                 }
-                self.owned.insert(ip);
                 self.report.addresses.insert(ip);
             }
             None if !self.owned.contains(&ip) => {}
@@ -195,7 +203,7 @@ impl Wire {
     pub(super) fn give_up(&mut self, now: Time, ip: IpAddr) {
         self.handing.remove(&ip);
         self.claims.remove(&ip);
-        self.returned.remove(&ip);
+        self.gained.remove(&ip);
         if self.owned.remove(&ip) {
             self.engine.handle(now, ferrolb_l2::Input::Withdraw { address: ip });
             self.report.addresses.insert(ip);

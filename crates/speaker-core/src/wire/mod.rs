@@ -52,8 +52,9 @@ pub struct Wire {
     handing: BTreeMap<IpAddr, Time>,
     /// Addresses of `owned` that somebody else has announced, and when.
     claims: BTreeMap<IpAddr, Time>,
-    /// Addresses that were being handed over when this node came to lead them again, and when that was.
-    returned: BTreeMap<IpAddr, Time>,
+    /// Addresses of `owned` that this node came to lead a moment ago, or again, when that was, and nobody else has
+    /// announced them since.
+    gained: BTreeMap<IpAddr, Time>,
     /// Addresses that this node may have answered for beside others, which it has found again: until when, and to which
     /// of them it has said that it leaves the address to it.
     beside: BTreeMap<IpAddr, (Time, Option<NodeName>)>,
@@ -158,7 +159,7 @@ impl Wire {
             owned: BTreeSet::new(),
             handing: BTreeMap::new(),
             claims: BTreeMap::new(),
-            returned: BTreeMap::new(),
+            gained: BTreeMap::new(),
             beside: BTreeMap::new(),
             disputes: Disputes::default(),
             peers: BTreeMap::new(),

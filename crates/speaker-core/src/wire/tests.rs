@@ -257,6 +257,23 @@ fn an_address_that_comes_back_after_another_announced_it_is_announced_again() {
     assert_eq!(wire.owned().collect::<Vec<_>>(), [ip(200)]);
 }
 
+/// Two take the address of a third one at the same moment, one for want of the other. That one hears the other's frame
+/// before it knows who that is, so it waits for the next, which would be due in 1.1 s.
+#[test]
+fn an_address_gained_a_moment_ago_is_announced_again_when_another_announces_it() {
+    for (millis, expected) in [(2, vec![ip(200), ip(200)]), (2_999, vec![ip(200), ip(200)]), (3_000, vec![])]
+    {
+        let mut wire = running(plan_for(&[200], Interfaces::All));
+        let now = NOW + Duration::from_millis(millis);
+        drain(&mut wire, now);
+        hear(&mut wire, now, &claim());
+        let said = [drain(&mut wire, now).0, drain(&mut wire, now).0].concat();
+        assert_eq!(said, expected, "after {millis} ms");
+        hear(&mut wire, now, &claim());
+        assert_eq!(drain(&mut wire, now).0, Vec::<IpAddr>::new(), "once, after {millis} ms");
+    }
+}
+
 /// Each of two that were apart has led it; neighbours follow whoever announced it last.
 #[test]
 fn who_goes_on_leading_what_another_announced_says_so_when_they_are_one_again() {
