@@ -131,6 +131,24 @@ impl AdjRibOut {
         }
     }
 
+    /// As [`AdjRibOut::want`] of each of these, one after the other: most of a table at once costs less.
+    pub fn want_all(&mut self, changes: &[(Prefix, Option<Arc<Route>>)]) {
+        // With a limit it matters who comes first.
+        if self.policy.limit.is_some() || changes.len() < self.entries.len() / 2 {
+            changes.iter().for_each(|(prefix, route)| self.want(*prefix, route.clone()));
+            return;
+        }
+        for (prefix, route) in changes {
+            let entry = self.entries.entry(*prefix).or_default();
+            let count = self.policy.count_mut(prefix.family());
+            count.wanted -= usize::from(entry.wanted.is_some());
+            count.wanted += usize::from(route.is_some());
+            entry.wanted.clone_from(route);
+        }
+        self.settle_all();
+        self.entries.retain(|_, entry| !entry.is_idle());
+    }
+
     /// Limits how many prefixes of each family are told: a fuse, lest a mistake costs the session at the router's own
     /// limit. Who was told first stays. Of those that are held back the first follows when there is room; where the
     /// limit is lowered, the last ones go.
@@ -341,32 +359,53 @@ impl AdjRibOut {
 
     /// The first so many prefixes of a step have been told.
     fn said(&mut self, step: &Step, count: usize) {
-        let mut prefixes = self.steps.remove(step).unwrap_or_default();
-        for _ in 0..count {
-            let Some(prefix) = prefixes.pop_first() else { break };
-            let Some(entry) = self.entries.get_mut(&prefix) else { continue };
+        let mut told = self.steps.remove(step).unwrap_or_default();
+        if let Some(next) = told.iter().nth(count).copied() {
+            let rest = told.split_off(&next);
+            self.steps.insert(step.clone(), rest);
+        }
+        let (Some(first), Some(last)) = (told.first(), told.last()) else { return };
+        let counted = &mut self.policy.count_mut(first.family()).told;
+        let mut note = |entry: &mut Entry| {
             let known = !matches!(entry.told, Told::Nothing);
-            let told = &mut self.policy.count_mut(prefix.family()).told;
             entry.step = None;
             entry.told = match step {
                 Step::Announce(_, route) => {
-                    *told += usize::from(!known);
+                    *counted += usize::from(!known);
                     Told::This(Arc::clone(route))
                 }
                 Step::Withdraw(_) => {
-                    *told -= usize::from(known);
+                    *counted -= usize::from(known);
                     Told::Nothing
                 }
             };
-            if entry.is_idle() {
-                self.entries.remove(&prefix);
+            entry.is_idle()
+        };
+        let mut idle = Vec::new();
+        if told.len() >= self.entries.len() / FAR_APART {
+            // To walk past some others costs less than to look each one up.
+            let mut all = self.entries.range_mut(*first..=*last);
+            for prefix in &told {
+                let Some((_, entry)) = all.find(|(other, _)| *other == prefix) else { break };
+                if note(entry) {
+                    idle.push(*prefix);
+                }
+            }
+        } else {
+            for prefix in &told {
+                if self.entries.get_mut(prefix).is_some_and(&mut note) {
+                    idle.push(*prefix);
+                }
             }
         }
-        if !prefixes.is_empty() {
-            self.steps.insert(step.clone(), prefixes);
+        for prefix in idle {
+            self.entries.remove(&prefix);
         }
     }
 }
+
+/// Prefixes of which there are fewer than one in so many are looked up one by one.
+const FAR_APART: usize = 16;
 
 #[cfg(test)]
 mod tests;

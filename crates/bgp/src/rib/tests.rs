@@ -334,6 +334,7 @@ fn routes_that_are_no_more_take_no_room() {
 #[derive(Clone, Debug)]
 enum Move {
     Want(u8, Option<u16>),
+    WantAll(Vec<(u8, Option<u16>)>),
     Write,
     Refresh(IpFamily),
     Limit(Option<usize>),
@@ -344,8 +345,10 @@ enum Move {
 fn moves() -> impl Strategy<Value = Vec<Move>> {
     let family = prop_oneof![Just(IpFamily::V4), Just(IpFamily::V6)];
     let mode = prop_oneof![Just(Mode::Normal), Just(Mode::AboutToGo), Just(Mode::Gone)];
+    let want = || (0_u8..12, prop::option::of(0_u16..3));
     let one = prop_oneof![
-        20 => (0_u8..12, prop::option::of(0_u16..3)).prop_map(|(n, low)| Move::Want(n, low)),
+        4 => proptest::collection::vec(want(), 0..20).prop_map(Move::WantAll),
+        20 => want().prop_map(|(n, low)| Move::Want(n, low)),
         8 => Just(Move::Write),
         1 => family.prop_map(Move::Refresh),
         1 => prop::option::of(0_usize..8).prop_map(Move::Limit),
@@ -374,6 +377,16 @@ proptest! {
                         None => wanted.remove(&nth(n)),
                     };
                     rib.want(nth(n), low.and_then(route));
+                }
+                Move::WantAll(all) => {
+                    for (n, low) in &all {
+                        match low {
+                            Some(low) => wanted.insert(nth(*n), *low),
+                            None => wanted.remove(&nth(*n)),
+                        };
+                    }
+                    let all: Vec<_> = all.iter().map(|(n, low)| (nth(*n), low.and_then(route))).collect();
+                    rib.want_all(&all);
                 }
                 Move::Write => {
                     let mut out = Vec::new();
@@ -411,6 +424,7 @@ proptest! {
             prop_assert_eq!(*preference, Some(if mode == Mode::AboutToGo { 0 } else { 100 }));
         }
         prop_assert_eq!(rib.wanted(), wanted.len());
+        prop_assert!(rib.entries.values().all(|entry| !entry.is_idle()));
         // The end of each family came once.
         peer.ends.sort();
         prop_assert_eq!(&peer.ends, &[IpFamily::V4, IpFamily::V6]);

@@ -101,7 +101,7 @@ impl Session {
             Input::Start => self.start(now),
             Input::Stop(goodbye) => self.stop(now, goodbye),
             Input::Routes(changes) => {
-                changes.iter().for_each(|(prefix, route)| self.rib.want(*prefix, route.clone()));
+                self.rib.want_all(changes);
                 self.pump(now);
             }
             Input::Connected { connection, local } => self.connected(now, connection, local),
