@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_endpoint_serves_when_ready_or_still_serving() {
+    fn an_endpoint_serves_when_ready_or_still_serving_a08() {
         let serves = |ready, serving| Endpoint { ready, serving, node: None }.serves();
         for (ready, serving, expected) in [
             (Some(true), None, true),
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn the_class_must_be_exactly_ours() {
+    fn the_class_must_be_exactly_ours_a09() {
         for (service, ours, expected) in [
             (None, None, true),
             (None, Some("x"), false),

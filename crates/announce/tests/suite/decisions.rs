@@ -74,7 +74,7 @@ fn sharers_meet_on_a_node_that_serves_both() {
 }
 
 #[test]
-fn a_dual_stack_service_follows_its_first_address_and_a_shared_one_has_one_owner() {
+fn a_dual_stack_service_follows_its_first_address_and_a_shared_one_has_one_owner_e08() {
     let dual = Service {
         ingress: vec![Ingress::Ip(ip("10.20.30.1")), Ingress::Ip(ip("1000::1"))],
         ..service("10.20.30.1", &[UP1])

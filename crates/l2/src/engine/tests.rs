@@ -123,9 +123,10 @@ fn announcing_again_is_no_gain() {
 }
 
 #[test]
-fn a_loss_ends_the_burst_and_the_answers_and_the_counters_stay_for_a_while() {
+fn a_loss_ends_the_burst_and_the_answers_without_a_word_and_the_counters_stay_for_a_while_s48() {
     let mut engine = engine(&Interfaces::All);
     engine.handle(Time::millis(9_000), Input::Withdraw { address: VIP });
+    assert_eq!(engine.poll(), None, "the heir's announcement is the word that counts");
     engine.handle(Time::millis(9_100), Input::Announce { address: VIP, interfaces: &Interfaces::All });
     engine.handle_timeout(Time::millis(9_100));
     engine.handle(Time::millis(9_200), Input::Withdraw { address: VIP });
