@@ -33,7 +33,7 @@ fn one_node_answers_and_it_is_the_one_of_the_formula() {
 }
 
 #[test]
-fn the_exclusion_label_moves_the_address_and_its_removal_brings_it_back() {
+fn the_exclusion_label_moves_the_address_and_its_removal_brings_it_back_e06() {
     let mut bench = hello();
     bench.gratuitous.clear();
     bench.take_events();
@@ -61,7 +61,7 @@ fn the_exclusion_label_moves_the_address_and_its_removal_brings_it_back() {
 }
 
 #[test]
-fn a_lost_network_moves_the_address_l2_11() {
+fn a_lost_network_moves_the_address_e05_l2_11() {
     let mut bench = hello();
     let network =
         |status| json!({ "status": { "conditions": [{ "type": "NetworkUnavailable", "status": status }] } });
@@ -112,7 +112,7 @@ fn an_excluded_master_takes_part_only_when_told_to_l2_10() {
 }
 
 #[test]
-fn local_policy_follows_the_pods() {
+fn local_policy_follows_the_pods_e03() {
     let mut bench = hello();
     bench.api.patch("Service", "demo", "hello-lb", &json!({ "spec": { "externalTrafficPolicy": "Local" } }));
     bench.settle();
@@ -128,7 +128,7 @@ fn local_policy_follows_the_pods() {
 }
 
 #[test]
-fn a_deleted_service_falls_silent() {
+fn a_deleted_service_falls_silent_e02() {
     let mut bench = hello();
     bench.gratuitous.clear();
     bench.api.delete("Service", "demo", "hello-lb");
@@ -141,7 +141,7 @@ fn a_deleted_service_falls_silent() {
 }
 
 #[test]
-fn a_shared_address_is_answered_until_its_last_service_goes() {
+fn a_shared_address_is_answered_until_its_last_service_goes_a01_e08() {
     let mut bench = hello();
     bench.api.put("EndpointSlice", endpoints("second", &[NODE1]));
     bench.api.put("Service", service("second", IP));

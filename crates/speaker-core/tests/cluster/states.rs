@@ -214,3 +214,36 @@ fn an_empty_configuration_is_a_valid_one_that_was_loaded_me_6() {
     assert_eq!(said(&bench), all("Valid"));
     assert_eq!(bench.owner(IP), None);
 }
+
+/// Whatever else is wrong with a configuration, each object of it is taken or left as a whole: here a peer goes, another one's
+/// edit makes no sense, and a third is new, all at once.
+#[test]
+fn peers_that_go_and_come_beside_one_that_is_spoilt_do_so_and_that_one_stays_as_it_was_s09() {
+    let mut bench = web();
+    let peer = |last: u8, more: serde_json::Map<String, Value>| {
+        let mut spec =
+            json!({ "myASN": 64512, "peerASN": 64513, "peerAddress": format!("192.168.10.{last}") });
+        spec.as_object_mut().unwrap().extend(more);
+        spec
+    };
+    let none = serde_json::Map::new;
+    bench.api.put("BGPPeer", config("goes", peer(1, none())));
+    bench.api.put("BGPPeer", config("spoilt", peer(2, none())));
+    bench.settle();
+    let sessions = |bench: &Bench| {
+        let sessions = bench.speakers[NODE1].sessions.clone();
+        sessions.into_iter().map(|(name, plan)| (name.to_string(), plan)).collect::<Vec<_>>()
+    };
+    let before = sessions(&bench);
+    assert_eq!(before.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["goes", "spoilt"]);
+
+    let too_short = json!({ "spec": { "holdTime": "1s", "peerAddress": "192.168.10.9" } });
+    bench.api.delete("BGPPeer", "metallb-system", "goes");
+    bench.api.patch("BGPPeer", "metallb-system", "spoilt", &too_short);
+    bench.api.put("BGPPeer", config("comes", peer(3, none())));
+    bench.settle();
+    let after = sessions(&bench);
+    assert_eq!(after.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["comes", "spoilt"]);
+    assert_eq!(after[1], before[1], "as it was");
+    assert_ne!(said(&bench), all("Valid"));
+}
