@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_work_is_refused_by_name() {
+    fn what_does_not_work_is_refused_by_name_s55() {
         for (text, error) in [
             ("[]".to_owned(), "the memberlist config file holds no object"),
             (

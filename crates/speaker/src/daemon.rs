@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The running speaker's control side: watches in; plans, writes, events and gauges out.
 
+#[cfg(test)]
+mod tests;
+
 use std::path::Path;
 use std::pin::pin;
 use std::time::Duration;
@@ -55,12 +58,21 @@ const FAREWELL: Duration = Duration::from_millis(1500);
 /// When a port is taken, a certificate or the list of excluded interfaces does not work, or one of its tasks
 /// ends. It leaves then, too.
 pub async fn run(options: Options, client: Client, stop: CancellationToken) -> anyhow::Result<()> {
+    run_beside(Tasks::new(), options, client, stop).await
+}
+
+/// Runs the speaker beside these tasks, and no longer than any of them.
+async fn run_beside(
+    mut tasks: Tasks,
+    options: Options,
+    client: Client,
+    stop: CancellationToken,
+) -> anyhow::Result<()> {
     let excluded = Excluded::read(Path::new(excluded::FILE))?;
     let metrics = Metrics::new()?;
     let gauges = Gauges::register(&metrics, options.node.clone())?;
     let bgp_gauges = bgp::Gauges::register(&metrics)?;
     let readiness = Readiness::not_yet();
-    let mut tasks = Tasks::new();
     start_servers(
         &options.common,
         Bind::Loopback,

@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn go_3_x02_both_rules_are_understood_and_the_configured_one_is_spoken() {
+    fn go_3_x02_s56_both_rules_are_understood_and_the_configured_one_is_spoken() {
         use ferrolb_gossip::wire::{Message, Ping, Source};
         let ping = Message::Ping(Ping {
             sequence: 1,

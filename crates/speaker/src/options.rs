@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn every_bgp_type_of_metallb_starts_and_no_other() {
+    fn every_bgp_type_of_metallb_starts_and_no_other_s01() {
         for bgp_type in ["", "native", "frr", "frr-k8s"] {
             assert!(read(&[], &[("METALLB_BGP_TYPE", bgp_type)]).is_ok(), "{bgp_type:?}");
         }

@@ -7,6 +7,7 @@
 // The engine has no sockets, clock or threads; whoever tests it against a stranger needs them.
 #![allow(clippy::unwrap_used, clippy::disallowed_types, clippy::disallowed_methods)]
 
+mod peer;
 mod serf;
 mod shell;
 
@@ -20,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use ferrolb_gossip::wire::{Codec, Key, KeyRule, Keyring};
 use ferrolb_gossip::{Change, Name, Role, Settings};
+use peer::build;
 use shell::{Ask, Shell};
 
 const SECRET: &[u8] = b"Zm9vYmFyYmF6cXV4Zm9vYg";
@@ -120,22 +122,6 @@ impl Drop for Theirs {
         self.process.kill().ok();
         self.process.wait().ok();
     }
-}
-
-/// Builds the peer; none if that is not possible here.
-fn build() -> Option<PathBuf> {
-    let source = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/peers/memberlist");
-    let program = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("memberlist-peer");
-    let go = ["go", "/usr/local/go/bin/go"]
-        .into_iter()
-        .find(|go| Command::new(go).arg("version").output().is_ok())?;
-    let built = Command::new(go)
-        .current_dir(source)
-        .args(["build", "-mod=readonly", "-buildvcs=false", "-o"])
-        .arg(&program)
-        .arg(".")
-        .status();
-    built.is_ok_and(|status| status.success()).then_some(program)
 }
 
 #[test]

@@ -7,6 +7,8 @@
 #![allow(clippy::unwrap_used)] // the helpers of tests
 
 mod bench;
+#[path = "../../../gossip/tests/interop/peer.rs"]
+mod peer;
 mod theirs;
 
 use std::collections::BTreeSet;

@@ -11,6 +11,7 @@ use std::sync::mpsc::{Receiver, channel};
 use ferrolb_gossip::VERSIONS;
 
 use crate::bench::{Bench, PATIENCE, ip, skipped, wait_for};
+use crate::peer::build;
 
 /// What `KeyRule::Truncated` makes of the secret: in hexadecimal, and in base64.
 const KEY: &str = "5a6d3976596d4679596d4636635856345a6d39765967e3b0c44298fc1c149afb";
@@ -201,20 +202,4 @@ impl Drop for Theirs {
         process.kill().ok();
         process.wait().ok();
     }
-}
-
-/// Builds the peer; none if that is not possible here.
-fn build() -> Option<PathBuf> {
-    let source = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/peers/memberlist");
-    let program = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("memberlist-peer");
-    let go = ["go", "/usr/local/go/bin/go"]
-        .into_iter()
-        .find(|go| Command::new(go).arg("version").output().is_ok())?;
-    let built = Command::new(go)
-        .current_dir(source)
-        .args(["build", "-mod=readonly", "-buildvcs=false", "-o"])
-        .arg(&program)
-        .arg(".")
-        .status();
-    built.is_ok_and(|status| status.success()).then_some(program)
 }

@@ -168,18 +168,13 @@ impl Bench {
         lines.filter_map(|words| words.get(3)?.parse::<usize>().ok()).sum()
     }
 
-    fn index(&self, interface: &str) -> IfIndex {
-        let found = inspect::interfaces(&mut Netlink::open_in(&self.asker).unwrap()).unwrap();
-        found.into_iter().find(|i| i.name.as_str() == interface).unwrap().index
-    }
-
     fn ndp_listener(&self, interface: &str) -> Listener {
-        let index = self.index(interface);
+        let index = index_in(&self.asker, interface);
         self.asker.run(|| Listener::open_ndp(index).unwrap()).unwrap()
     }
 
     fn ndp_socket(&self, interface: &str) -> PacketSocket {
-        let index = self.index(interface);
+        let index = index_in(&self.asker, interface);
         self.asker.run(|| PacketSocket::open(index, Frames::NeighborDiscovery).unwrap()).unwrap()
     }
 }
