@@ -35,6 +35,7 @@ impl Departure {
 
     /// Takes note of a change of nodes.
     pub(crate) fn nodes(&mut self, change: &Change<Node>) {
+        let before = self.words();
         match change {
             Change::Applied(node) => self.look_at(node),
             Change::Deleted { name, .. } if name == self.own.as_str() => self.signs = [Sign::Deleted].into(),
@@ -43,6 +44,11 @@ impl Departure {
                 self.signs = [Sign::Deleted].into();
                 nodes.iter().for_each(|node| self.look_at(node));
             }
+        }
+        let now = self.words();
+        if now != before {
+            let is = now.as_deref().unwrap_or("to stay");
+            tracing::info!(event = "nodeDeparture", node = %self.own, "the node is {is}");
         }
     }
 

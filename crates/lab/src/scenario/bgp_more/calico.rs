@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A router that already speaks with BIRD on a node, as with Calico's, and takes no second session from its address.
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::ensure;
 use ferrolb_bgp::wire::{Code, Message};
-use serde_json::Value;
 
-use super::super::cluster::{BGP_SESSION, eventually, text};
+use super::super::cluster::{eventually, text};
 use super::super::conversation::Said;
 use super::super::routing;
 use super::super::stage::{SOON, Stage};
 use super::super::story::Seen;
-use super::{Ground, PEERS, SHOP, SYSTEM, WORKERS};
+use super::{Ground, PEERS, SHOP, WORKERS, session};
 use crate::host::Host;
 use crate::routers::Bird;
 
@@ -65,13 +64,4 @@ async fn refused(stage: &mut Stage<'_>, ground: &Ground) -> Seen {
     Ok(format!(
         "k8s-node-2 is the only next hop; the BGPSession of k8s-node-1 says: {reason}; both when BIRD is gone"
     ))
-}
-
-/// The BGPSession of a node with the router.
-async fn session(stage: &Stage<'_>, node: Host) -> Result<Value> {
-    let sessions = stage.cluster.list(BGP_SESSION, SYSTEM).await?;
-    let own = sessions.into_iter().find(|session| {
-        text(session, "/status/node") == node.name() && text(session, "/status/peer") == "router"
-    });
-    own.with_context(|| format!("there is no BGPSession of {node} with the router"))
 }

@@ -4,11 +4,11 @@
 //! Two routers: one of another system, and one of the nodes' own, where LOCAL_PREF is heard. One file per chapter; each leaves the
 //! advertisement `wide` and the Service `demo/shop` as it found them.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 
 use super::bgp::{WORKERS, manifest, statuses};
-use super::cluster::{BGP_ADVERTISEMENT, eventually};
+use super::cluster::{BGP_ADVERTISEMENT, BGP_SESSION, eventually, text};
 use super::conversation::{Conversation, Word};
 use super::l2::HELLO;
 use super::routing::{self, names, tellers};
@@ -21,6 +21,7 @@ use crate::routers::Frr;
 mod advertisements;
 mod calico;
 mod neighbours;
+mod safety;
 mod selections;
 mod services;
 
@@ -54,6 +55,7 @@ pub(super) async fn play(bench: &Bench, api: &str, show: Show) -> Report {
         selections::chapter(&mut stage, ground).await;
         neighbours::chapter(&mut stage, ground).await;
         calico::chapter(&mut stage, ground).await;
+        safety::chapter(&mut stage, ground).await;
     }
     stage.story.finish()
 }
@@ -144,6 +146,15 @@ async fn says(router: &Frr, prefix: &str, communities: &[&str]) -> Result<()> {
 /// Changes fields of an advertisement; null takes one away.
 async fn advertise(stage: &mut Stage<'_>, name: &str, spec: Value) -> Result<()> {
     stage.patch(BGP_ADVERTISEMENT, SYSTEM, name, false, json!({"spec": spec})).await
+}
+
+/// The BGPSession of a node with the router.
+async fn session(stage: &Stage<'_>, node: Host) -> Result<Value> {
+    let sessions = stage.cluster.list(BGP_SESSION, SYSTEM).await?;
+    let own = sessions.into_iter().find(|session| {
+        text(session, "/status/node") == node.name() && text(session, "/status/peer") == "router"
+    });
+    own.with_context(|| format!("there is no BGPSession of {node} with the router"))
 }
 
 /// Selects a node by its name.

@@ -13,10 +13,10 @@ use crate::bench_handle::DEMO;
 use crate::host::Host;
 use crate::scenario::cluster::{SERVICE, eventually};
 
-const SHARING: Example = manifest!("sharing.yaml");
+pub(super) const SHARING: Example = manifest!("sharing.yaml");
 const NEXT: Example = manifest!("next-pool.yaml");
 
-const SHARED: &str = "192.168.20.20/32";
+pub(super) const SHARED: &str = "192.168.20.20/32";
 const DATA: &str = "192.168.21.5/32";
 
 pub(super) async fn chapter(stage: &mut Stage<'_>, ground: &Ground) {
