@@ -15,6 +15,9 @@
 //!       └──── defends ◄──────┘ no, or no answer             └──► what the members say     Resumed ──► as before
 //! ```
 //!
+//! A speaker of MetalLB knows no such rule and gives way to nobody, so it is given way to wherever it comes; if it is known
+//! to be one, having been a member.
+//!
 //! Nobody gives way to a frame alone. The claimant's host is asked, by its hardware address, whether it is the host of a
 //! speaker that runs, is missed and comes before this one, and whether it answers for the address: who does not say both
 //! is a stranger, or another speaker's, and the address is defended. So of two that dispute an address at most one gives
@@ -446,14 +449,16 @@ impl Wire {
         address.is_some_and(|address| self.precedes(now, address, other))
     }
 
-    /// Whether the other is missing and comes before this node: as an election has it, the stale come last, as far as both
-    /// know who was when they were last members; then the first candidate leads. What has become of a view since then
-    /// only one side knows, so it does not count: each would leave the address to the other.
+    /// Whether the other is missing and comes before this node: as an election has it, MetalLB's come first, the stale last,
+    /// as far as both know who was when they were last members; then the first candidate leads. What has become of a view
+    /// since then only one side knows, so it does not count: each would leave the address to the other.
     fn precedes(&self, now: Time, address: &AddressPlan, other: &NodeName) -> bool {
         if *other == self.node || !self.is_missing(now, other) {
             return false;
         }
-        let fresher = self.gossip.as_ref().and_then(|gossip| gossip.was_fresher(now, other));
+        let fresher = self.gossip.as_ref().and_then(|gossip| {
+            if gossip.was_metallb(other) { Some(true) } else { gossip.was_fresher(now, other) }
+        });
         let mut of_both = address.candidates.iter().filter(|node| *node == other || **node == self.node);
         let first = of_both.next() == Some(other);
         let listed = first || of_both.next() == Some(other);

@@ -1,93 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The lines of the log that people search for.
 
-use std::collections::BTreeMap;
-use std::fmt::Debug;
-use std::sync::{Arc, Mutex, Once};
-
 use ferrolb_speaker_core::wire::Input;
-use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Metadata, Subscriber};
 
 use super::network::{Network, name};
+use super::recorder::{Line, lines_of};
 use super::seconds;
-
-type Line = BTreeMap<String, String>;
-
-/// Keeps every line as its fields.
-#[derive(Clone, Default)]
-struct Recorder(Arc<Mutex<Vec<Line>>>);
-
-struct Fields(Line);
-
-impl Visit for Fields {
-    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        self.0.insert(field.name().to_owned(), format!("{value:?}"));
-    }
-
-    fn record_str(&mut self, field: &Field, value: &str) {
-        self.0.insert(field.name().to_owned(), value.to_owned());
-    }
-}
-
-impl Subscriber for Recorder {
-    fn enabled(&self, _: &Metadata<'_>) -> bool {
-        true
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn event(&self, event: &Event<'_>) {
-        let mut fields = Fields(Line::new());
-        fields.0.insert("level".to_owned(), event.metadata().level().to_string().to_lowercase());
-        event.record(&mut fields);
-        self.0.lock().unwrap().push(fields.0);
-    }
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
-}
-
-/// Wants every line and keeps none: where nobody listens, what the other tests say first would switch a line off for all.
-struct Deaf;
-
-impl Subscriber for Deaf {
-    fn enabled(&self, _: &Metadata<'_>) -> bool {
-        true
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn event(&self, _: &Event<'_>) {}
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
-}
-
-/// The lines that a part of a test's story makes.
-fn lines_of(story: impl FnOnce()) -> Vec<Line> {
-    static DEAF: Once = Once::new();
-    // Nobody else in this program sets one.
-    DEAF.call_once(|| tracing::subscriber::set_global_default(Deaf).unwrap());
-    let recorder = Recorder::default();
-    tracing::subscriber::with_default(recorder.clone(), story);
-    std::mem::take(&mut *recorder.0.lock().unwrap())
-}
 
 fn line(fields: &[(&str, &str)]) -> Line {
     fields.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()

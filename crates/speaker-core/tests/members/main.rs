@@ -9,6 +9,9 @@ mod lines;
 mod network;
 mod orders;
 mod reasons;
+#[path = "../log/recorder.rs"]
+mod recorder;
+mod segments;
 mod start;
 
 use std::time::Duration;

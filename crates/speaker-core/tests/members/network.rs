@@ -3,7 +3,7 @@
 //! pass; frames reach everybody; a process can be stopped and go on later.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use ferrolb_announce::{Endpoint, Ingress, Inputs, NodePlan, Service};
 use ferrolb_config::{Config, L2Advertisement, Pool};
 use ferrolb_gossip::wire::{Codec, Key, KeyRule, Keyring, StreamError, StreamMessage, StreamReader};
 use ferrolb_gossip::{Engine, Settings, StreamFailure, StreamId};
-use ferrolb_l2::wire::{Frame, Operation, Packet};
+use ferrolb_l2::wire::{Frame, Operation, Packet, ndp};
 use ferrolb_net_types::{IfIndex, Interfaces, Mac, NodeName, PoolName, ServiceKey, Time};
 use ferrolb_speaker_core::wire::{Gossip, Input, Interface, Membership, Output, Peer, Purpose, Wire};
 
@@ -25,6 +25,11 @@ pub(crate) fn address(node: usize) -> SocketAddr {
     SocketAddr::new(IpAddr::V4(Ipv4Addr::from(0x0a00_0001 + u32::try_from(node).unwrap())), 7946)
 }
 
+/// The same of a node whose addresses are IPv6.
+fn address6(node: usize) -> SocketAddr {
+    SocketAddr::new(IpAddr::V6(Ipv6Addr::from(0xfd00_u128 << 112 | (1 + node as u128))), 7946)
+}
+
 /// Where the node is on another of its networks.
 pub(crate) fn other_address(node: usize) -> SocketAddr {
     SocketAddr::new(IpAddr::V4(Ipv4Addr::from(0x0a01_0001 + u32::try_from(node).unwrap())), 7946)
@@ -34,8 +39,21 @@ pub(crate) fn vip(number: usize) -> IpAddr {
     IpAddr::V4(Ipv4Addr::from(0xc0a8_0a64 + u32::try_from(number).unwrap()))
 }
 
+pub(crate) fn vip6(number: usize) -> IpAddr {
+    IpAddr::V6(Ipv6Addr::from(0x2001_0db8_u128 << 96 | (0x100 + number as u128)))
+}
+
 pub(crate) fn mac(node: usize) -> Mac {
-    Mac([2, 0, 0, 0, 0, u8::try_from(node).unwrap()])
+    mac_on(0, node)
+}
+
+/// The node's hardware address on a segment.
+fn mac_on(segment: usize, node: usize) -> Mac {
+    Mac([2, 0, 0, 0, u8::try_from(segment).unwrap(), u8::try_from(node).unwrap()])
+}
+
+fn interface(segment: usize) -> IfIndex {
+    IfIndex(2 + u32::try_from(segment).unwrap())
 }
 
 pub(crate) fn codec(secret: &[u8]) -> Codec {
@@ -78,7 +96,8 @@ enum Happening {
         bytes: Option<Vec<u8>>,
     },
     Refused(StreamId),
-    Frame(Vec<u8>),
+    /// A frame, on one of its segments.
+    Frame(usize, Vec<u8>),
 }
 
 pub(crate) struct Network {
@@ -92,6 +111,14 @@ pub(crate) struct Network {
     pub(crate) no_streams: BTreeSet<(usize, usize)>,
     /// From whom to whom no frames pass.
     pub(crate) torn: BTreeSet<(usize, usize)>,
+    /// On which segment, from whom to whom no frames pass.
+    pub(crate) torn_on: BTreeSet<(usize, usize, usize)>,
+    /// How many segments there are; every host is on all of them, by interfaces ens18, ens19 and so on.
+    pub(crate) segments: usize,
+    /// The addresses that are announced are IPv6.
+    vips6: bool,
+    /// So are the hosts' own.
+    hosts6: bool,
     /// Hosts that say of themselves that they are at another address of theirs.
     pub(crate) elsewhere: BTreeSet<usize>,
     /// Streams that were asked for.
@@ -151,6 +178,10 @@ impl Network {
             no_datagrams: BTreeSet::new(),
             no_streams: BTreeSet::new(),
             torn: BTreeSet::new(),
+            torn_on: BTreeSet::new(),
+            segments: 1,
+            vips6: false,
+            hosts6: false,
             elsewhere: BTreeSet::new(),
             streams: 0,
             mute: BTreeSet::new(),
@@ -182,17 +213,45 @@ impl Network {
         network
     }
 
+    /// The same, where what is announced is IPv6, and perhaps the hosts' own addresses, too.
+    pub(crate) fn new6(seed: u64, nodes: usize, addresses: usize, hosts6: bool) -> Self {
+        let mut network = Self::new(seed, nodes, addresses);
+        (network.vips6, network.hosts6) = (true, hosts6);
+        for node in 0..nodes {
+            let plan = network.plan(node, addresses);
+            network.hosts.get_mut(&node).unwrap().plan = plan;
+        }
+        network.forget();
+        network
+    }
+
     /// A cluster of ours that has settled.
     pub(crate) fn settled(seed: u64, nodes: usize, addresses: usize) -> Self {
         let mut network = Self::new(seed, nodes, addresses);
-        (0..nodes).for_each(|node| network.start(node));
-        network.run(Duration::from_secs(15));
-        for node in 0..nodes {
-            assert!(network.told[&node].eligible && network.members(node).len() == nodes, "seed {seed}");
-        }
-        assert_eq!(network.rightful(), network.owners(), "seed {seed}");
-        network.forget();
+        network.start_all();
         network
+    }
+
+    /// Starts a speaker on every node, and waits until they have settled.
+    pub(crate) fn start_all(&mut self) {
+        let (nodes, seed) = (self.nodes, self.seed);
+        (0..nodes).for_each(|node| self.start(node));
+        self.run(Duration::from_secs(15));
+        for node in 0..nodes {
+            assert!(self.told[&node].eligible && self.members(node).len() == nodes, "seed {seed}");
+        }
+        assert_eq!(self.rightful(), self.owners(), "seed {seed}");
+        self.forget();
+    }
+
+    /// One of the addresses that are announced.
+    pub(crate) fn vip(&self, number: usize) -> IpAddr {
+        if self.vips6 { vip6(number) } else { vip(number) }
+    }
+
+    /// Where the node's speaker is reached.
+    fn address(&self, node: usize) -> SocketAddr {
+        if self.hosts6 { address6(node) } else { address(node) }
     }
 
     /// Forgets what was recorded.
@@ -220,18 +279,20 @@ impl Network {
     /// Starts one that uses this secret, and knows of nobody yet.
     pub(crate) fn start_as(&mut self, node: usize, secret: &[u8]) {
         let seed = self.random_seed();
-        let place = if self.elsewhere.contains(&node) { other_address(node) } else { address(node) };
+        let place = if self.elsewhere.contains(&node) { other_address(node) } else { self.address(node) };
         let mut settings = Settings::speaker(name(node).as_str().into(), place, codec(secret));
         settings.profile.probe_interval = self.probe_interval.unwrap_or(settings.profile.probe_interval);
         let mut wire = Wire::new(name(node), Some(Gossip { settings, seed }));
-        let interface = Interface {
-            index: IfIndex(2),
-            name: "ens18".into(),
-            mac: mac(node),
+        let link_local = self.vips6.then(|| link_local(node));
+        let interface = |segment: usize| Interface {
+            index: interface(segment),
+            name: format!("ens{}", 18 + segment).as_str().into(),
+            mac: mac_on(segment, node),
             arp: true,
-            link_local: None,
+            link_local,
         };
-        wire.handle(self.now, Input::Interfaces(&[interface]));
+        let interfaces: Vec<_> = (0..self.segments).map(interface).collect();
+        wire.handle(self.now, Input::Interfaces(&interfaces));
         let host = self.hosts.get_mut(&node).unwrap();
         host.codec = codec(secret);
         if self.planned {
@@ -250,10 +311,11 @@ impl Network {
     /// Starts a member as memberlist has it, joined to another.
     pub(crate) fn start_plain(&mut self, node: usize, join: usize) {
         let seed = self.random_seed();
-        let settings = Settings::plain(name(node).as_str().into(), address(node), codec(SECRET));
+        let settings = Settings::plain(name(node).as_str().into(), self.address(node), codec(SECRET));
         let engine = Engine::new(self.now, settings, seed);
         self.hosts.get_mut(&node).unwrap().process = Some(Process::Plain(Box::new(engine)));
-        self.gossip(node, ferrolb_gossip::Input::Join(&[address(join)]));
+        let there = [self.address(join)];
+        self.gossip(node, ferrolb_gossip::Input::Join(&there));
     }
 
     /// The process is killed; the host refuses what comes for it.
@@ -270,7 +332,7 @@ impl Network {
     pub(crate) fn peers(&self, node: usize) -> Vec<Peer> {
         (0..self.nodes)
             .filter(|other| *other != node)
-            .map(|other| Peer { node: name(other), address: address(other), awaited: true })
+            .map(|other| Peer { node: name(other), address: self.address(other), awaited: true })
             .collect()
     }
 
@@ -325,21 +387,14 @@ impl Network {
     pub(crate) fn heal(&mut self) {
         self.cut.clear();
         self.torn.clear();
+        self.torn_on.clear();
         self.off_segment.clear();
     }
 
-    /// Somebody on the segment who is no speaker announces an address.
+    /// Somebody on the first segment who is no speaker announces an address.
     pub(crate) fn claim(&mut self, ip: IpAddr, mac: Mac) {
-        let IpAddr::V4(ip) = ip else { panic!("{ip}") };
-        let packet = Packet {
-            operation: Operation::Request,
-            sender_mac: mac,
-            sender_ip: ip,
-            target_mac: Mac::ZERO,
-            target_ip: ip,
-        };
-        let frame = Frame { destination: Mac::BROADCAST, source: mac, packet }.emit();
-        (0..self.nodes).for_each(|node| self.later(node, Happening::Frame(frame.to_vec())));
+        let frame = announcement(ip, mac);
+        (0..self.nodes).for_each(|node| self.later(node, Happening::Frame(0, frame.clone())));
     }
 
     /// The members as a node's control side knows them.
@@ -353,7 +408,7 @@ impl Network {
     /// Who answers for each address now.
     pub(crate) fn owners(&self) -> BTreeMap<IpAddr, BTreeSet<usize>> {
         let mut owners: BTreeMap<IpAddr, BTreeSet<usize>> =
-            (0..self.addresses).map(|number| (vip(number), BTreeSet::new())).collect();
+            (0..self.addresses).map(|number| (self.vip(number), BTreeSet::new())).collect();
         for (node, host) in &self.hosts {
             if let Some(Process::Ours(wire)) = &host.process
                 && !host.frozen
@@ -431,8 +486,8 @@ impl Network {
     }
 
     fn happen(&mut self, node: usize, happening: Happening) {
-        if let Happening::Frame(bytes) = &happening {
-            self.kernel(node, bytes);
+        if let Happening::Frame(segment, bytes) = &happening {
+            self.kernel(node, *segment, bytes);
         }
         let host = self.hosts.get_mut(&node).unwrap();
         if host.frozen {
@@ -441,8 +496,8 @@ impl Network {
         }
         let running = host.process.is_some();
         match happening {
-            Happening::Frame(bytes) => {
-                self.input(node, Input::Frame { interface: IfIndex(2), vlan: None, bytes: &bytes });
+            Happening::Frame(segment, bytes) => {
+                self.input(node, Input::Frame { interface: interface(segment), vlan: None, bytes: &bytes });
             }
             Happening::Datagram { source, bytes } => {
                 self.gossip(node, ferrolb_gossip::Input::Datagram { source, bytes: &bytes });
@@ -474,21 +529,45 @@ impl Network {
         }
     }
 
-    /// The host itself answers for its own address, whatever becomes of its speaker.
-    fn kernel(&mut self, node: usize, bytes: &[u8]) {
-        let Ok(Frame { destination, packet, .. }) = Frame::parse(bytes) else { return };
-        let own = address(node).ip() == packet.target_ip || self.lingering.contains(&node);
-        let asked = packet.operation == Operation::Request && packet.sender_ip != packet.target_ip;
-        if own && asked && [Mac::BROADCAST, mac(node)].contains(&destination) && !self.mute.contains(&node) {
+    /// The host itself answers for its own address, whatever becomes of its speaker; and for all if that lingers.
+    fn kernel(&mut self, node: usize, segment: usize, bytes: &[u8]) {
+        let here = mac_on(segment, node);
+        let own = |asked: IpAddr| self.address(node).ip() == asked || self.lingering.contains(&node);
+        let answer = if let Ok(Frame { destination, packet, .. }) = Frame::parse(bytes) {
+            let asked = packet.operation == Operation::Request && packet.sender_ip != packet.target_ip;
+            let to_it = [Mac::BROADCAST, here].contains(&destination);
             let answer = Packet {
                 operation: Operation::Reply,
-                sender_mac: mac(node),
+                sender_mac: here,
                 sender_ip: packet.target_ip,
                 target_mac: packet.sender_mac,
                 target_ip: packet.sender_ip,
             };
-            let frame = Frame { destination: packet.sender_mac, source: mac(node), packet: answer }.emit();
-            self.broadcast(node, &frame);
+            (asked && to_it && own(packet.target_ip.into())).then(|| {
+                Frame { destination: packet.sender_mac, source: here, packet: answer }.emit().to_vec()
+            })
+        } else if let Ok(ndp::Frame { destination, source, packet }) = ndp::Frame::parse(bytes) {
+            let ndp::Message::Solicitation(asked) = packet.message else { return };
+            let answer = ndp::Advertisement {
+                target: asked.target,
+                router: false,
+                solicited: true,
+                overrides: true,
+                target_mac: Some(here),
+            };
+            let packet = ndp::Packet {
+                source: link_local(node),
+                destination: packet.source,
+                message: ndp::Message::Advertisement(answer),
+            };
+            let to_it = destination.is_multicast() || destination == here;
+            (to_it && own(asked.target.into()))
+                .then(|| ndp::Frame { destination: source, source: here, packet }.emit().to_vec())
+        } else {
+            None
+        };
+        if let Some(answer) = answer.filter(|_| !self.mute.contains(&node)) {
+            self.broadcast(node, segment, &answer);
         }
     }
 
@@ -514,11 +593,11 @@ impl Network {
                 Some(Process::Ours(wire)) => match wire.poll(now) {
                     None => break,
                     Some(Output::Gossip(output)) => output,
-                    Some(Output::Send { address, purpose, frame, .. }) => {
+                    Some(Output::Send { interface, address, purpose, frame }) => {
                         if purpose == Purpose::Gratuitous {
                             self.gratuitous.push((now, node, address));
                         }
-                        self.broadcast(node, &frame);
+                        self.broadcast(node, interface.0 as usize - 2, &frame);
                         continue;
                     }
                     Some(Output::Report(report)) => {
@@ -545,7 +624,7 @@ impl Network {
         match output {
             ferrolb_gossip::Output::Datagram { to, bytes } => {
                 if let Some(other) = self.passes(node, to, true) {
-                    self.later(other, Happening::Datagram { source: address(node), bytes });
+                    self.later(other, Happening::Datagram { source: self.address(node), bytes });
                 }
             }
             ferrolb_gossip::Output::Open { stream, to, message } => {
@@ -553,7 +632,7 @@ impl Network {
                 let bytes = self.hosts[&node].codec.stream(&message, true, &[0; 12]);
                 let opens = |other: &usize| !self.no_streams.contains(&(node, *other));
                 if let Some(other) = self.passes(node, to, false).filter(opens) {
-                    let source = SocketAddr::new(address(node).ip(), 40_000);
+                    let source = SocketAddr::new(self.address(node).ip(), 40_000);
                     self.later(other, Happening::Stream { from: node, stream, source, bytes });
                 }
             }
@@ -567,7 +646,7 @@ impl Network {
         let StreamId::Accepted(number) = stream else { return };
         let Some((opener, its)) = self.accepted.remove(&(node, number)) else { return };
         let bytes = message.map(|message| self.hosts[&node].codec.stream(message, false, &[0; 12]));
-        if self.passes(node, address(opener), false).is_some() {
+        if self.passes(node, self.address(opener), false).is_some() {
             self.later(opener, Happening::Said { stream: its, bytes });
         }
         if message.is_some() {
@@ -576,16 +655,17 @@ impl Network {
     }
 
     fn passes(&self, from: usize, to: SocketAddr, datagram: bool) -> Option<usize> {
-        let to = (0..self.nodes).find(|node| [address(*node), other_address(*node)].contains(&to))?;
+        let to = (0..self.nodes).find(|node| [self.address(*node), other_address(*node)].contains(&to))?;
         let path = (from, to);
         (!self.cut.contains(&path) && (!datagram || !self.no_datagrams.contains(&path))).then_some(to)
     }
 
-    fn broadcast(&mut self, from: usize, frame: &[u8]) {
+    fn broadcast(&mut self, from: usize, segment: usize, frame: &[u8]) {
         for node in (0..self.nodes).filter(|node| *node != from) {
             let off = [from, node].iter().any(|host| self.off_segment.contains(host));
-            if !off && !self.torn.contains(&(from, node)) {
-                self.later(node, Happening::Frame(frame.to_vec()));
+            let torn = self.torn.contains(&(from, node)) || self.torn_on.contains(&(segment, from, node));
+            if !off && !torn {
+                self.later(node, Happening::Frame(segment, frame.to_vec()));
             }
         }
     }
@@ -650,7 +730,7 @@ impl Network {
         let nodes: BTreeSet<NodeName> = (0..self.nodes).map(name).collect();
         let pool = Pool {
             name: PoolName::from("p"),
-            blocks: vec!["192.168.0.0/16".parse().unwrap()],
+            blocks: ["192.168.0.0/16", "2001:db8::/64"].map(|block| block.parse().unwrap()).into(),
             auto_assign: true,
             avoid_buggy_ips: false,
             allocation: None,
@@ -664,7 +744,7 @@ impl Network {
         };
         let service = |number: usize| Service {
             load_balancer: true,
-            ingress: vec![Ingress::Ip(vip(number))],
+            ingress: vec![Ingress::Ip(self.vip(number))],
             endpoints: [Endpoint::default()].into_iter().collect(),
             ..Service::default()
         };
@@ -697,6 +777,38 @@ impl Network {
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         (z ^ (z >> 31)) % bound.max(1)
     }
+}
+
+/// An announcement of the address, with this hardware address.
+fn announcement(ip: IpAddr, mac: Mac) -> Vec<u8> {
+    match ip {
+        IpAddr::V4(ip) => {
+            let packet = Packet {
+                operation: Operation::Request,
+                sender_mac: mac,
+                sender_ip: ip,
+                target_mac: Mac::ZERO,
+                target_ip: ip,
+            };
+            Frame { destination: Mac::BROADCAST, source: mac, packet }.emit().to_vec()
+        }
+        IpAddr::V6(target) => {
+            let message = ndp::Message::Advertisement(ndp::Advertisement {
+                target,
+                router: false,
+                solicited: false,
+                overrides: true,
+                target_mac: Some(mac),
+            });
+            let everybody = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+            let packet = ndp::Packet { source: link_local(0), destination: everybody, message };
+            ndp::Frame { destination: Mac([0x33, 0x33, 0, 0, 0, 1]), source: mac, packet }.emit().to_vec()
+        }
+    }
+}
+
+fn link_local(node: usize) -> Ipv6Addr {
+    Ipv6Addr::from(0xfe80_u128 << 112 | (1 + node as u128))
 }
 
 fn said(

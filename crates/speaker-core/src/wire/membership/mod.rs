@@ -103,8 +103,8 @@ pub(super) struct Machine {
     moved: bool,
     /// Readers that were heard, which are about to be members; and until when that is believed.
     expected: BTreeMap<NodeName, Time>,
-    /// Members that died though their Pods run, and have not come back.
-    lost: BTreeSet<Name>,
+    /// Members that died though their Pods run, and have not come back; and whether they were MetalLB's.
+    lost: BTreeMap<Name, bool>,
     staleness: Staleness,
     /// The badge that the others see, and since when.
     shown: (Badge, Time),
@@ -145,7 +145,7 @@ impl Machine {
             candidates: BTreeSet::new(),
             moved: false,
             expected: BTreeMap::new(),
-            lost: BTreeSet::new(),
+            lost: BTreeMap::new(),
             staleness: Staleness::default(),
             shown: (Badge::default(), Time::ZERO),
             troubles: Troubles::default(),
@@ -183,7 +183,7 @@ impl Machine {
     /// These should be members.
     pub(super) fn set_peers(&mut self, now: Time, peers: &[Peer]) {
         self.peers = peers.to_vec();
-        self.lost.retain(|name| peers.iter().any(|peer| Some(peer.node.as_str()) == name.as_str()));
+        self.lost.retain(|name, _| peers.iter().any(|peer| Some(peer.node.as_str()) == name.as_str()));
         self.staleness.keep(|node| peers.iter().any(|peer| peer.node == *node));
         self.troubles.set_peers(peers);
         self.moved = true;
@@ -231,6 +231,11 @@ impl Machine {
     /// were members; none: that does not decide, or it is not known.
     pub(super) fn was_fresher(&self, now: Time, node: &NodeName) -> Option<bool> {
         self.staleness.was_fresher(now, node)
+    }
+
+    /// Whether a speaker that is no member any more was one of MetalLB's.
+    pub(super) fn was_metallb(&self, node: &NodeName) -> bool {
+        self.lost.get(&Name::from(node.as_str())).is_some_and(|metallb| *metallb)
     }
 
     /// What others have said since the last call that they have left to this one.
@@ -361,7 +366,7 @@ impl Machine {
         match change {
             Change::Joined => {
                 self.find_newcomer(&node, stale);
-                self.reunited |= self.lost.remove(&member.name);
+                self.reunited |= self.lost.remove(&member.name).is_some();
                 self.expected.remove(&node);
                 self.unheeded = false;
                 self.troubles.joined(&node);
@@ -371,7 +376,8 @@ impl Machine {
             // Names that no Pod has could be without end.
             Change::Died { .. } if self.peers.iter().any(|peer| peer.node == node) => {
                 self.staleness.lost(now, &self.node, &node);
-                self.lost.insert(member.name.clone());
+                let metallb = Badge::read(member.meta.as_deref()).is_none();
+                self.lost.insert(member.name.clone(), metallb);
             }
             Change::Died { .. } => self.staleness.gone(&node),
         }

@@ -2,10 +2,7 @@
 //! The lines of the log that people search for.
 #![allow(clippy::unwrap_used)] // the helpers of tests
 
-use std::cell::RefCell;
-use std::collections::BTreeMap;
-use std::fmt::Debug;
-use std::sync::Once;
+mod recorder;
 
 use ferrolb_api::{Change, Clock};
 use ferrolb_net_types::{NodeName, Time};
@@ -13,58 +10,8 @@ use ferrolb_speaker_core::wire::Report;
 use ferrolb_speaker_core::{Core, Input, Settings};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Metadata, Subscriber};
 
-type Line = BTreeMap<String, String>;
-
-thread_local! {
-    /// What this thread has written, while somebody listens.
-    static HEARD: RefCell<Option<Vec<Line>>> = const { RefCell::new(None) };
-}
-
-/// Keeps every line as its fields, with `level` among them, for the thread that wrote it. There is one for all tests, and
-/// it is there before the first line: `tracing` remembers of each line whether anybody wants it, and may ask a thread that
-/// has no subscriber.
-struct Recorder;
-
-struct Fields(Line);
-
-impl Visit for Fields {
-    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        self.0.insert(field.name().to_owned(), format!("{value:?}"));
-    }
-
-    fn record_str(&mut self, field: &Field, value: &str) {
-        self.0.insert(field.name().to_owned(), value.to_owned());
-    }
-}
-
-impl Subscriber for Recorder {
-    fn enabled(&self, _: &Metadata<'_>) -> bool {
-        true
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn event(&self, event: &Event<'_>) {
-        let mut fields = Fields(Line::new());
-        fields.0.insert("level".to_owned(), event.metadata().level().to_string().to_lowercase());
-        event.record(&mut fields);
-        HEARD.with_borrow_mut(|heard| heard.iter_mut().for_each(|lines| lines.push(fields.0.clone())));
-    }
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
-}
+use recorder::Line;
 
 const CLOCK: Clock = Clock { now: Time::ZERO, wall: jiff::Timestamp::UNIX_EPOCH };
 
@@ -87,8 +34,7 @@ impl Log {
             member_labels: String::new(),
             keeps_snapshots: false,
         };
-        static ONCE: Once = Once::new();
-        ONCE.call_once(|| tracing::subscriber::set_global_default(Recorder).unwrap());
+        recorder::install();
         let mut log = Self { core: Core::new(settings), lines: vec![] };
         let none = || Change::Reset(Vec::new());
         let config =
@@ -121,9 +67,8 @@ impl Log {
     }
 
     fn drain(&mut self) {
-        HEARD.set(Some(std::mem::take(&mut self.lines)));
-        while self.core.poll().is_some() {}
-        self.lines = HEARD.take().unwrap();
+        let core = &mut self.core;
+        self.lines.extend(recorder::lines_of(|| while core.poll().is_some() {}));
     }
 
     /// What is logged when the Service's status holds this address.
