@@ -32,6 +32,8 @@ pub(crate) struct Control {
     awaited: bool,
     /// Peers were met since the statuses were stated.
     met: bool,
+    /// Services that were decided anew, and users were not told of yet.
+    review: BTreeSet<ServiceKey>,
 }
 
 impl Control {
@@ -45,7 +47,7 @@ impl Control {
         self.begun.is_some()
     }
 
-    /// Decides what changed: with `reconfigured`, everything. Returns the Services to look at.
+    /// Decides what changed: with `reconfigured`, everything. [`Control::take_review`] has the Services to look at then.
     pub(crate) fn decide(
         &mut self,
         now: Time,
@@ -54,7 +56,7 @@ impl Control {
         reconfigured: bool,
         why_gone: impl Fn(&PeerName) -> Gone,
         effects: &mut impl Extend<Effect>,
-    ) -> BTreeSet<ServiceKey> {
+    ) {
         self.begun.get_or_insert(now);
         let mut review = changes.services;
         if changes.all || reconfigured {
@@ -68,7 +70,12 @@ impl Control {
             self.sessions.configure(now, inputs.node, peers, why_gone, &self.plan, effects);
         }
         self.sessions.tell(now, &self.plan, &prefixes, effects);
-        review
+        self.review.append(&mut review);
+    }
+
+    /// The Services of which users may have to be told something, since the last call.
+    pub(crate) fn take_review(&mut self) -> BTreeSet<ServiceKey> {
+        std::mem::take(&mut self.review)
     }
 
     /// Tells peers what was not to be told before now.

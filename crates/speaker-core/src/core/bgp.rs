@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The core and BGP: sessions and routes follow the configuration as it is; what layer 2 waits for does not bear on them.
 
-use std::collections::BTreeSet;
-
 use ferrolb_announce::Inputs;
 use ferrolb_api::Clock;
 use ferrolb_net_types::PeerName;
@@ -12,7 +10,7 @@ use super::Core;
 use crate::bgp::Gone;
 
 impl Core {
-    /// Decides what changed.
+    /// Decides what changed, and has peers told.
     pub(super) fn pass_bgp(&mut self, clock: Clock) {
         // Begun without a peer that is about to be known, what a former process said of it would be taken back.
         if !self.intake.is_evaluated() || (!self.bgp.has_begun() && self.intake.awaits_secrets()) {
@@ -20,7 +18,33 @@ impl Core {
         }
         let reconfigured = self.intake.take_bgp_news();
         let changes = self.store.take_bgp_changes();
-        let first = !self.bgp.has_begun();
+        if !self.bgp.has_begun() || reconfigured || !changes.is_empty() {
+            let inputs = Inputs {
+                node: &self.settings.node,
+                config: self.intake.evaluated(),
+                nodes: &self.store.nodes,
+                services: &self.store.services,
+                settings: &self.rules,
+            };
+            let objects = &self.intake.resources.bgp_peers;
+            let why_gone = |name: &PeerName| match objects.iter().any(|o| o.name_any() == name.as_str()) {
+                true => Gone::FilteredByNodeSelector,
+                false => Gone::RemovedFromConfig,
+            };
+            self.bgp.decide(clock.now, &inputs, changes, reconfigured, why_gone, &mut self.effects);
+            if reconfigured {
+                self.bgp_sessions.note();
+            }
+        }
+        self.bgp.tell_due(clock.now, &mut self.effects);
+    }
+
+    /// Tells users what [`Core::pass_bgp`] decided.
+    pub(super) fn review_bgp(&mut self, clock: Clock) {
+        if !self.bgp.has_begun() {
+            return;
+        }
+        let first = !self.bgp_told;
         let inputs = Inputs {
             node: &self.settings.node,
             config: self.intake.evaluated(),
@@ -28,24 +52,11 @@ impl Core {
             services: &self.store.services,
             settings: &self.rules,
         };
-        let mut restate = BTreeSet::new();
-        if first || reconfigured || !changes.is_empty() {
-            let objects = &self.intake.resources.bgp_peers;
-            let why_gone = |name: &PeerName| match objects.iter().any(|o| o.name_any() == name.as_str()) {
-                true => Gone::FilteredByNodeSelector,
-                false => Gone::RemovedFromConfig,
-            };
-            let review =
-                self.bgp.decide(clock.now, &inputs, changes, reconfigured, why_gone, &mut self.effects);
-            if reconfigured {
-                self.bgp_sessions.note();
-            }
-            for service in &review {
-                let regarding = self.store.reference(service);
-                let known = first && self.bgp_statuses.says_ours(service);
-                self.bgp.review(&inputs, service, &regarding, known, &mut self.effects);
-            }
-            restate = review;
+        let mut restate = self.bgp.take_review();
+        for service in &restate {
+            let regarding = self.store.reference(service);
+            let known = first && self.bgp_statuses.says_ours(service);
+            self.bgp.review(&inputs, service, &regarding, known, &mut self.effects);
         }
         if self.bgp.take_news(clock.now) {
             restate.extend(self.bgp.plan().services.keys().cloned());
@@ -55,8 +66,8 @@ impl Core {
             let desired = self.bgp.status(&inputs, &service, is_listed);
             self.bgp_statuses.want(&service, desired);
         }
-        self.bgp.tell_due(clock.now, &mut self.effects);
         if first {
+            self.bgp_told = true;
             self.bgp_statuses.settle();
         }
     }

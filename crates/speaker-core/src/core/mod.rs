@@ -70,6 +70,8 @@ pub struct Core {
     statuses: Statuses,
     departure: Departure,
     bgp: Control,
+    /// Users were told once what is announced by BGP.
+    bgp_told: bool,
     bgp_statuses: Statuses,
     bgp_sessions: Objects,
     reporter: Reporter,
@@ -140,6 +142,7 @@ impl Core {
             statuses: Statuses::new(Protocol::Layer2, settings.clone()),
             departure: Departure::of(settings.node.clone()),
             bgp: Control::default(),
+            bgp_told: false,
             bgp_statuses: Statuses::new(Protocol::Bgp, settings.clone()),
             bgp_sessions: Objects::new(settings.clone()),
             reporter: Reporter::new(identity(&settings)),
@@ -288,6 +291,11 @@ impl Core {
         self.take_configuration(clock);
         self.tell_missed(clock);
         self.pass_bgp(clock);
+        if !self.effects.is_empty() {
+            // What peers are told waits neither for what users are nor for layer 2; the next call goes on.
+            return;
+        }
+        self.review_bgp(clock);
         if !self.intake.is_known() {
             return;
         }
