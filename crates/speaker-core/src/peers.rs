@@ -53,6 +53,8 @@ pub(crate) struct Peers {
     due: Option<Time>,
     /// Lists that failed in a row.
     failures: u32,
+    /// Lists in a row with Pods that end and have no successor yet.
+    ending: u32,
     /// Since when this node is told that it may not list them, or not so.
     refused: Option<Time>,
     /// What it was told, once that was taken for the last word, until there is a list.
@@ -100,6 +102,7 @@ impl Peers {
             asked: Asked::Never,
             due: None,
             failures: 0,
+            ending: 0,
             refused: None,
             barred: None,
             complained: None,
@@ -155,7 +158,19 @@ impl Peers {
                 // A Pod that runs and whose address is not published yet is about to have one.
                 let unfinished =
                     pods.iter().any(|pod| !pod.node.is_empty() && pod.ip.is_empty() && !pod.is_over());
-                self.want(if unfinished { asked + SHORTEST } else { now + period(pods.len()) });
+                let period = period(pods.len());
+                // So is one that ends, or has just ended, about to have a successor, unless its node is dead or gone.
+                let here: BTreeSet<&str> = pods.iter().map(|pod| pod.node.as_str()).collect();
+                self.ending = match self.pods.as_deref() {
+                    _ if any_ends(&pods) => self.ending.saturating_add(1),
+                    Some(before) if before.iter().any(|pod| !here.contains(pod.node.as_str())) => 1,
+                    _ => 0,
+                };
+                self.want(match self.ending {
+                    _ if unfinished => asked + SHORTEST,
+                    0 => now + period,
+                    lists => now + (period / ENDING_SHARE).saturating_mul(1 << lists.min(9)).min(period),
+                });
                 self.pods = Some(pods);
             }
             Err(error) => {
@@ -235,6 +250,14 @@ impl Peers {
     }
 }
 
+/// Whether there is a Pod that ends on a node that has no other yet.
+fn any_ends(pods: &[SpeakerPod]) -> bool {
+    pods.iter().any(|pod| {
+        let ends = pod.terminating && !pod.is_over() && !pod.node.is_empty();
+        ends && !pods.iter().any(|other| other.node == pod.node && !other.terminating && !other.is_over())
+    })
+}
+
 fn holds(pods: &[SpeakerPod], name: &str) -> bool {
     pods.iter().any(|pod| pod.name == name)
 }
@@ -287,6 +310,9 @@ const REFUSED_FOR: Duration = Duration::from_secs(5);
 
 /// How long a list holds.
 const PERIOD: Duration = Duration::from_secs(60);
+
+/// While a Pod ends the next list comes after the doubled, quadrupled … share of the time that a list holds: 2 s, 4 s …
+const ENDING_SHARE: u32 = 60;
 
 /// The longest pause after failures.
 const LONGEST_RETRY: Duration = Duration::from_secs(10);
@@ -402,7 +428,7 @@ mod tests {
         assert!(due <= at(30) + Duration::from_millis(2 * PER_POD), "{due:?}");
         assert!(peers.ask(due));
         assert!(!peers.ask(at(120)), "one question at a time");
-        peers.listed(at(31), Ok(vec![]));
+        peers.listed(at(31), Ok(vec![pod("n1", "10.0.0.1"), pod("n2", "10.0.0.2")]));
         assert_eq!(peers.next_deadline(), Some(at(91)));
     }
 
@@ -535,6 +561,35 @@ mod tests {
         assert!(peers.ask(at(0)));
         peers.listed(at(0), Ok(vec![pod("n2", "")]));
         assert_eq!(peers.next_deadline(), Some(at(2)));
+    }
+
+    /// During a restart the list may be made between the end of one Pod and the beginning of the next.
+    #[test]
+    fn the_successor_of_a_pod_that_ends_is_looked_for_soon_and_then_ever_less_often() {
+        let ending = || SpeakerPod { terminating: true, ..pod("n2", "10.0.0.2") };
+        let mut peers = Peers::new("n1".into(), Some(7946));
+        peers.start(at(0));
+        let mut now = at(0);
+        let mut pauses = Vec::new();
+        for _ in 0..7 {
+            assert!(peers.ask(now));
+            peers.listed(now, Ok(vec![pod("n1", "10.0.0.1"), ending()]));
+            let due = peers.next_deadline().unwrap();
+            pauses.push((due - now).as_secs());
+            now = due;
+        }
+        assert_eq!(pauses, [2, 4, 8, 16, 32, 60, 60]);
+        assert!(peers.ask(now));
+        peers.listed(now, Ok(vec![pod("n1", "10.0.0.1"), ending(), pod("n2", "10.0.0.2")]));
+        assert_eq!(peers.next_deadline(), Some(now + Duration::from_secs(60)), "there it is");
+        // Nor is one missed that ended before the list was made, and whose successor came after it.
+        now = now + Duration::from_secs(60);
+        for pause in [2, 60] {
+            assert!(peers.ask(now));
+            peers.listed(now, Ok(vec![pod("n1", "10.0.0.1")]));
+            assert_eq!(peers.next_deadline(), Some(now + Duration::from_secs(pause)));
+            now = now + Duration::from_secs(pause);
+        }
     }
 
     #[test]

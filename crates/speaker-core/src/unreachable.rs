@@ -91,8 +91,8 @@ impl Unreachable {
 
 impl Unlisted {
     /// What is wrong, in the words of whoever set it up: the label selector and the namespace as they were given, and the
-    /// own Pod's name.
-    pub(crate) fn explain(&self, labels: &str, namespace: &str, own: &str) -> String {
+    /// own Pod's name; and who stands in, the nodes (`guessed`) or those that were listed before.
+    pub(crate) fn explain(&self, labels: &str, namespace: &str, own: &str, guessed: bool) -> String {
         let setting = format!("METALLB_ML_LABELS or --ml-labels: {labels:?}");
         let what = match self {
             Self::Another(number) => format!(
@@ -106,7 +106,11 @@ impl Unlisted {
                 format!("{setting} cannot be used to list the speakers in namespace {namespace}: {error}")
             }
         };
-        format!("{what}; until that is mended, every node's own address is tried for a speaker")
+        let instead = match guessed {
+            true => "every node's own address is tried for a speaker",
+            false => "those that were listed last count",
+        };
+        format!("{what}; until that is mended, {instead}")
     }
 }
 
@@ -224,8 +228,11 @@ mod tests {
             (refused(403, "pods is forbidden"), &["may not list Pods in namespace ns", "pods is forbidden"]),
             (refused(400, "unable to parse"), &["METALLB_ML_LABELS", "app=metalb", "unable to parse"]),
         ] {
-            let text = unlisted.explain("app=metalb", "ns", "speaker-x");
+            let text = unlisted.explain("app=metalb", "ns", "speaker-x", true);
             assert!(parts.iter().all(|part| text.contains(part)), "{text}");
+            assert!(text.ends_with("every node's own address is tried for a speaker"), "{text}");
+            let text = unlisted.explain("app=metalb", "ns", "speaker-x", false);
+            assert!(text.ends_with("those that were listed last count"), "{text}");
         }
     }
 }

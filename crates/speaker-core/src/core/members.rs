@@ -60,9 +60,11 @@ impl Core {
         self.peers.listed(now, result);
         let Some(pod) = &self.settings.pod else { return };
         let Settings { namespace, member_labels, .. } = &self.settings;
+        let guessed = self.peers.guesses(&pod.name);
         let unlisted = self.peers.unlisted(&pod.name);
-        let unlisted = unlisted.map(|unlisted| unlisted.explain(member_labels, namespace, &pod.name));
-        self.unreachable.listed(unlisted, self.peers.guesses(&pod.name));
+        let unlisted =
+            unlisted.map(|unlisted| unlisted.explain(member_labels, namespace, &pod.name, guessed));
+        self.unreachable.listed(unlisted, guessed);
     }
 
     fn find_peers(&mut self) -> Option<Vec<Peer>> {
