@@ -103,7 +103,12 @@ impl Capability {
 
     /// The families that a list of capabilities allows. Who lists none at all means IPv4 (RFC 4760, section 8).
     pub(crate) fn families(list: &[Self]) -> Families {
-        let multiprotocol = |capability: &&Self| capability.code() == MULTIPROTOCOL;
+        let multiprotocol = |capability: &&Self| match capability {
+            Self::Multiprotocol(_) => true,
+            // Another family; or a value that says nothing, and so is not there.
+            Self::Other(other) => other.code == MULTIPROTOCOL && other.value.len() == 4,
+            _ => false,
+        };
         if list.iter().find(multiprotocol).is_none() {
             return Families::V4;
         }

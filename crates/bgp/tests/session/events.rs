@@ -223,6 +223,31 @@ fn why_the_session_ended_is_known_still_when_attempts_have_failed_since() {
     assert_eq!(bench.session.status().last_drop, Some(&dropped));
 }
 
+/// Those of RFC 4271's events that have no row, and why.
+const WITHOUT_ROW: &[(u8, &str)] = &[
+    (3, "a session is started by being made, and starts again by itself: event 13"),
+    (4, "one that does not dial is Active from the start"),
+    (5, "as 4"),
+    (6, "every session is damped: event 13"),
+    (7, "as 6"),
+    (8, "its one cause in RFC 4271 is too many prefixes of the peer's, and none are kept"),
+    (12, "DelayOpen is off"),
+    (14, "whether a connection is taken shows by event 17; there is a test of who may connect when"),
+    (15, "as 14"),
+    (20, "DelayOpen is off"),
+    (23, "two connections are played with two engines face to face"),
+];
+
+#[test]
+fn every_event_of_rfc_4271_has_a_row_or_a_reason() {
+    let number = |event: &str| event.split(' ').next().and_then(|word| word.parse().ok());
+    let rows = ROWS.iter().filter_map(|(event, ..)| number(event));
+    let mut all: Vec<u8> = rows.chain(WITHOUT_ROW.iter().map(|(number, _)| *number)).collect();
+    all.sort_unstable();
+    all.dedup();
+    assert_eq!(all, (1..=28).collect::<Vec<_>>());
+}
+
 #[test]
 fn every_event_in_every_state() {
     for (event, happen, states) in ROWS {

@@ -7,6 +7,7 @@
 mod bench;
 mod events;
 mod goodbye;
+mod hostile;
 mod pair;
 mod recorded;
 mod routes;

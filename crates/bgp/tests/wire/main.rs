@@ -3,5 +3,6 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a test that cannot go on says so
 
+mod classes;
 mod laws;
 mod malformed;

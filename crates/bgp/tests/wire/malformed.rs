@@ -4,30 +4,31 @@
 use ferrolb_bgp::wire::{Code, Context, Families, Message, MessageError, Reader, Treatment, Update};
 use ferrolb_net_types::IpFamily;
 
-fn hex(text: &str) -> Vec<u8> {
+pub(crate) fn hex(text: &str) -> Vec<u8> {
     let digits: Vec<u8> = text.bytes().filter(u8::is_ascii_hexdigit).collect();
     digits.chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
 }
 
 /// An UPDATE of these parts, with lengths that are true.
-fn update(withdrawn: &str, attributes: &str, announced: &str) -> Vec<u8> {
+pub(crate) fn update(withdrawn: &str, attributes: &str, announced: &str) -> Vec<u8> {
     let (withdrawn, attributes) = (hex(withdrawn), hex(attributes));
     let count = |bytes: &[u8]| u16::try_from(bytes.len()).unwrap().to_be_bytes();
     raw(&[&count(&withdrawn)[..], &withdrawn, &count(&attributes), &attributes, &hex(announced)].concat())
 }
 
-fn raw(body: &[u8]) -> Vec<u8> {
+pub(crate) fn raw(body: &[u8]) -> Vec<u8> {
     let length = u16::try_from(19 + body.len()).unwrap().to_be_bytes();
     [&[0xff; 16][..], &length, &[2], body].concat()
 }
 
-const EXTERNAL: Context = Context { four_octet_as: true, internal: false, families: Families::BOTH };
-const INTERNAL: Context = Context { internal: true, ..EXTERNAL };
-const NARROW: Context = Context { four_octet_as: false, ..EXTERNAL };
+pub(crate) const EXTERNAL: Context =
+    Context { four_octet_as: true, internal: false, families: Families::BOTH };
+pub(crate) const INTERNAL: Context = Context { internal: true, ..EXTERNAL };
+pub(crate) const NARROW: Context = Context { four_octet_as: false, ..EXTERNAL };
 const V4_ONLY: Context = Context { families: Families::V4, ..EXTERNAL };
 
 #[derive(Debug, PartialEq, Eq)]
-enum Outcome {
+pub(crate) enum Outcome {
     /// Nothing is wrong.
     Accept,
     /// An attribute is ignored, the routes are there.
@@ -38,7 +39,7 @@ enum Outcome {
     Reset(Code),
 }
 
-fn outcome(message: &[u8], context: &Context) -> Outcome {
+pub(crate) fn outcome(message: &[u8], context: &Context) -> Outcome {
     match Reader::new().read(&mut &message[..], context) {
         Err(error) => Outcome::Reset(error.notification().code),
         Ok(Some(Message::Update(received))) => {
@@ -57,10 +58,10 @@ fn outcome(message: &[u8], context: &Context) -> Outcome {
 }
 
 /// ORIGIN, AS_PATH and NEXT_HOP as they should be.
-const ORIGIN: &str = "400101 00";
-const PATH: &str = "400206 0201 0000fc01";
-const HOP: &str = "400304 c0a80a01";
-const NLRI: &str = "18 cb0071";
+pub(crate) const ORIGIN: &str = "400101 00";
+pub(crate) const PATH: &str = "400206 0201 0000fc01";
+pub(crate) const HOP: &str = "400304 c0a80a01";
+pub(crate) const NLRI: &str = "18 cb0071";
 
 #[test]
 fn each_attribute_that_is_wrong_costs_what_rfc_7606_says() {
