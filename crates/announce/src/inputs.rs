@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ferrolb_config::{Config, Labels};
-use ferrolb_net_types::{NodeName, ServiceKey, parse_ip};
+use ferrolb_net_types::{IpFamily, NodeName, ServiceKey, parse_ip};
 
 /// Everything a plan depends on.
 #[derive(Clone, Copy, Debug)]
@@ -109,35 +109,73 @@ pub struct Endpoints {
     /// The nodes on which at least one serves.
     pub nodes: BTreeSet<NodeName>,
     /// How many serve on each of them.
-    pub counts: BTreeMap<NodeName, u32>,
+    pub counts: BTreeMap<NodeName, Counts>,
 }
 
-impl Endpoints {
-    /// Takes in those of another slice.
-    pub fn add(&mut self, other: &Self) {
-        self.any |= other.any;
-        self.nodes.extend(other.nodes.iter().cloned());
-        for (node, count) in &other.counts {
-            *self.counts.entry(node.clone()).or_default() += count;
+/// How many endpoints serve on a node, by the family of the slices that they are in: those of a Service with both
+/// families are in slices of either.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// In slices of IPv4 addresses.
+    pub v4: u32,
+    /// In slices of IPv6 addresses.
+    pub v6: u32,
+}
+
+impl Counts {
+    /// Those at which packets of a family end. As long as none of that family are known, the other's stand for them.
+    #[must_use]
+    pub const fn of(self, family: IpFamily) -> u32 {
+        match (family, self) {
+            (IpFamily::V4, Self { v4: 0, v6: count }) | (IpFamily::V6, Self { v4: count, v6: 0 }) => count,
+            (IpFamily::V4, Self { v4: count, .. }) | (IpFamily::V6, Self { v6: count, .. }) => count,
+        }
+    }
+
+    const fn of_mut(&mut self, family: IpFamily) -> &mut u32 {
+        match family {
+            IpFamily::V4 => &mut self.v4,
+            IpFamily::V6 => &mut self.v6,
         }
     }
 }
 
-impl<'a> FromIterator<Endpoint<'a>> for Endpoints {
-    fn from_iter<I: IntoIterator<Item = Endpoint<'a>>>(endpoints: I) -> Self {
+impl Endpoints {
+    /// Those of a slice, whose addresses are of this family.
+    pub fn of<'a>(family: IpFamily, endpoints: impl IntoIterator<Item = Endpoint<'a>>) -> Self {
         let mut all = Self::default();
         for endpoint in endpoints.into_iter().filter(Endpoint::serves) {
             all.any = true;
             let Some(node) = endpoint.node else { continue };
             match all.counts.get_mut(node) {
-                Some(count) => *count += 1,
+                Some(counts) => *counts.of_mut(family) += 1,
                 None => {
+                    let mut counts = Counts::default();
+                    *counts.of_mut(family) += 1;
                     all.nodes.insert(node.into());
-                    all.counts.insert(node.into(), 1);
+                    all.counts.insert(node.into(), counts);
                 }
             }
         }
         all
+    }
+
+    /// Takes in those of another slice.
+    pub fn add(&mut self, other: &Self) {
+        self.any |= other.any;
+        self.nodes.extend(other.nodes.iter().cloned());
+        for (node, count) in &other.counts {
+            let own = self.counts.entry(node.clone()).or_default();
+            own.v4 += count.v4;
+            own.v6 += count.v6;
+        }
+    }
+}
+
+/// Of a slice of IPv4 addresses.
+impl<'a> FromIterator<Endpoint<'a>> for Endpoints {
+    fn from_iter<I: IntoIterator<Item = Endpoint<'a>>>(endpoints: I) -> Self {
+        Self::of(IpFamily::V4, endpoints)
     }
 }
 
@@ -178,7 +216,11 @@ mod tests {
         let more: Endpoints = [on(Some("a"), true), on(Some("a"), true)].into_iter().collect();
         let mut sum = more.clone();
         sum.add(&more);
-        assert_eq!((sum.nodes.len(), sum.counts["a"]), (1, 4));
+        sum.add(&Endpoints::of(IpFamily::V6, [on(Some("a"), true), on(Some("a"), false)]));
+        let counts = sum.counts["a"];
+        assert_eq!((sum.nodes.len(), counts), (1, Counts { v4: 4, v6: 1 }));
+        assert_eq!((counts.of(IpFamily::V4), counts.of(IpFamily::V6)), (4, 1));
+        assert_eq!(Counts { v4: 3, v6: 0 }.of(IpFamily::V6), 3, "the other's, for the time being");
     }
 
     #[test]

@@ -21,7 +21,7 @@ mod reason;
 mod sharing;
 
 pub use election::{Digest, digest};
-pub use inputs::{Endpoint, Endpoints, Ingress, Inputs, Node, Service, Settings, handles_class};
+pub use inputs::{Counts, Endpoint, Endpoints, Ingress, Inputs, Node, Service, Settings, handles_class};
 pub use members::{Members, Standing, metallb_owners, owner};
 pub use plan::{NodePlan, Offer, ServicePlan, plan, why_no_candidate};
 pub use reason::Reason;

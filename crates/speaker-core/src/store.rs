@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use ferrolb_announce::{Endpoint, Endpoints, Ingress, Node, Service};
 use ferrolb_api::event::ObjectRef;
 use ferrolb_api::{Change, labels};
-use ferrolb_net_types::{NodeName, ServiceKey, parse_ip};
+use ferrolb_net_types::{IpFamily, NodeName, ServiceKey, parse_ip};
 use k8s_openapi::api::core::v1;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
@@ -287,7 +287,8 @@ fn reduce_slice(object: &EndpointSlice) -> Option<Slice> {
             node: endpoint.node_name.as_deref(),
         }
     });
-    Some(Slice { service, endpoints: endpoints.collect() })
+    let family = if object.address_type == "IPv6" { IpFamily::V6 } else { IpFamily::V4 };
+    Some(Slice { service, endpoints: Endpoints::of(family, endpoints) })
 }
 
 fn reduce_node(object: &v1::Node) -> Node {
@@ -365,6 +366,14 @@ mod tests {
         store.slices(Change::Applied(Box::new(slice("web-2", "web", "n2", true))));
         assert_eq!(nodes_of(&store), ["n1", "n2"]);
         assert_eq!(store.take_changes().services, [key()].into());
+
+        // The same endpoint by its other address.
+        let six = EndpointSlice { address_type: "IPv6".into(), ..slice("web-6", "web", "n2", true) };
+        store.slices(Change::Applied(Box::new(six)));
+        let counts = store.services[&key()].endpoints.counts["n2"];
+        assert_eq!((counts.v4, counts.v6), (1, 1));
+        store.slices(Change::Deleted { namespace: "demo".into(), name: "web-6".into() });
+        store.take_changes();
 
         store.slices(Change::Deleted { namespace: "demo".into(), name: "web-1".into() });
         assert_eq!(nodes_of(&store), ["n2"]);

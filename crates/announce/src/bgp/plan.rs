@@ -10,7 +10,7 @@ use ferrolb_net_types::{IpFamily, PeerName, PoolName, Prefix, ServiceKey};
 
 use super::route::{Share, Shares};
 use super::{BgpReason, BgpRoute};
-use crate::inputs::{Inputs, Service};
+use crate::inputs::{Counts, Inputs, Service};
 use crate::plan::check;
 
 /// What one node announces by BGP, and why not.
@@ -34,7 +34,7 @@ pub struct BgpOffer {
     /// The advertisements by which it is announced, in order of their names.
     pub advertisements: Vec<Arc<BgpAdvertisement>>,
     /// How many endpoints serve on the node, if no others count.
-    pub endpoints: Option<u32>,
+    pub endpoints: Option<Counts>,
 }
 
 impl BgpOffer {
@@ -50,7 +50,8 @@ impl BgpOffer {
         for advertisement in &self.advertisements {
             let prefixes: BTreeSet<Prefix> = self.ips.iter().map(|ip| advertisement.prefix(*ip)).collect();
             for prefix in prefixes {
-                let none = || Share { advertisements: Vec::new(), endpoints: self.endpoints };
+                let endpoints = self.endpoints.map(|counts| counts.of(prefix.family()));
+                let none = || Share { advertisements: Vec::new(), endpoints };
                 shares.entry(prefix).or_insert_with(none).advertisements.push(Arc::clone(advertisement));
             }
         }
@@ -140,7 +141,7 @@ fn decide(inputs: &Inputs<'_>, service: &Service) -> BgpServicePlan {
     if !service.endpoints.any {
         return Err(BgpReason::NoEndpoint);
     }
-    let endpoints = service.local.then(|| service.endpoints.counts.get(node).copied().unwrap_or(0));
+    let endpoints = service.local.then(|| service.endpoints.counts.get(node).copied().unwrap_or_default());
     Ok(BgpOffer { ips, pool: pool.name.clone(), advertisements, endpoints })
 }
 
