@@ -45,13 +45,21 @@ pub(crate) const BIRD: Tool = Tool { program: "bird", install: "apt-get install 
 /// BIRD's command line.
 pub(crate) const BIRDC: Tool = Tool { program: "birdc", install: "apt-get install bird2" };
 
+/// GoBGP.
+pub(crate) const GOBGPD: Tool = Tool { program: "gobgpd", install: "apt-get install gobgpd" };
+/// GoBGP's command line.
+pub(crate) const GOBGP: Tool = Tool { program: "gobgp", install: "apt-get install gobgpd" };
+/// ExaBGP.
+pub(crate) const EXABGP: Tool = Tool { program: "exabgp", install: "apt-get install exabgp" };
+
 /// What stories about BGP call beside that.
 pub(crate) const OF_ROUTERS: [Tool; 5] = [BGPD, ZEBRA, VTYSH, BIRD, BIRDC];
 
 /// What every story calls; `kubectl` is played through the API where it is not installed.
 pub(crate) const OF_STORIES: [Tool; 5] = [NFT, ARPING, CURL, IP, SS];
 
-const ALL: [Tool; 12] = [NFT, ARPING, CURL, KUBECTL, OPENSSL, IP, SS, BGPD, ZEBRA, VTYSH, BIRD, BIRDC];
+const ALL: [Tool; 15] =
+    [NFT, ARPING, CURL, KUBECTL, OPENSSL, IP, SS, BGPD, ZEBRA, VTYSH, BIRD, BIRDC, GOBGPD, GOBGP, EXABGP];
 
 /// Checks that every tool is installed.
 ///

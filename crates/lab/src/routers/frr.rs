@@ -14,7 +14,7 @@ use ferrolb_linux::container::{Content, Mount, Spec};
 use nix::unistd::User;
 use serde_json::Value;
 
-use super::STARTED_WITHIN;
+use super::{STARTED_WITHIN, Site};
 use crate::bench_handle::Bench;
 use crate::host::Host;
 use crate::launch::{Launch, Outcome, Process};
@@ -25,7 +25,7 @@ use crate::tools;
 #[derive(Debug)]
 pub(crate) struct Frr {
     bench: Bench,
-    host: Host,
+    site: Site,
     directory: PathBuf,
     processes: Vec<Process>,
 }
@@ -36,8 +36,16 @@ impl Frr {
     /// # Errors
     /// It is not installed, or does not answer.
     pub(crate) async fn start(bench: &Bench, host: Host, config: &str, kernel: bool) -> Result<Self> {
+        Self::start_at(bench, Site::of(host), config, kernel).await
+    }
+
+    /// Starts one of several on a host, of which one at most may have `kernel`.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub(crate) async fn start_at(bench: &Bench, site: Site, config: &str, kernel: bool) -> Result<Self> {
         let ledger = bench.ledger();
-        let directory = ledger.directory(&format!("frr-{host}"))?;
+        let directory = ledger.directory(&format!("frr-{}", site.label))?;
         let user = User::from_name("frr")?.context("there is no user frr")?;
         let file = directory.join("bgpd.conf");
         std::fs::write(&file, config).with_context(|| format!("write {}", file.display()))?;
@@ -45,14 +53,18 @@ impl Frr {
             chown(path, Some(user.uid.as_raw()), Some(user.gid.as_raw()))
                 .with_context(|| format!("give {} to frr", path.display()))?;
         }
-        let mut frr = Self { bench: bench.clone(), host, directory, processes: Vec::new() };
+        let listen = site.listen.map(|address| address.to_string());
+        let mut frr = Self { bench: bench.clone(), site, directory, processes: Vec::new() };
+        let mut bgpd = vec!["-f", CONFIG];
+        bgpd.extend(listen.iter().flat_map(|address| ["-l", address]));
         if kernel {
             frr.run(ledger, tools::ZEBRA.program, &["-f", "/dev/null", "-z", SERVER]).await?;
-            frr.run(ledger, tools::BGPD.program, &["-f", CONFIG, "-z", SERVER]).await?;
+            bgpd.extend(["-z", SERVER]);
         } else {
             // Neither zebra nor the kernel: all next hops count as reachable.
-            frr.run(ledger, tools::BGPD.program, &["-f", CONFIG, "-n", "-Z"]).await?;
+            bgpd.extend(["-n", "-Z"]);
         }
+        frr.run(ledger, tools::BGPD.program, &bgpd).await?;
         Ok(frr)
     }
 
@@ -62,17 +74,17 @@ impl Frr {
         let mut argv = vec![program, "-A", "127.0.0.1", "-P", "0", "--log", "stdout", "-i", &pid];
         argv.extend(["--vty_socket", SEEN_AS]);
         argv.extend(more);
-        let role = format!("{name} on {}", self.host);
+        let role = format!("{name} on {}", self.site.label);
         let own = Content::Bind { source: self.directory.clone(), read_only: false };
         let launch = Launch {
             spec: Spec {
                 mounts: vec![Mount { target: PathBuf::from(SEEN_AS), content: own }],
-                ..Spec::host(self.bench.namespace(self.host).name())
+                ..Spec::host(self.bench.namespace(self.site.host).name())
             },
             argv: argv.iter().map(ToString::to_string).collect(),
             role: role.clone(),
         };
-        let log = ledger.log(&format!("{name}-{}", self.host))?;
+        let log = ledger.log(&format!("{name}-{}", self.site.label))?;
         self.processes.push(Process::start(ledger, &launch, &log)?);
         let socket = self.directory.join(format!("{name}.vty"));
         let up = async {
@@ -97,13 +109,20 @@ impl Frr {
     async fn vtysh(&self, commands: &[&str]) -> Result<Outcome> {
         let words = self.words(commands);
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        self.bench.run(self.host, &words).await
+        self.bench.run(self.site.host, &words).await
     }
 
     /// What it answers to a question whose answer is JSON.
     pub(crate) async fn ask(&self, question: &str) -> Result<Value> {
         let said = self.vtysh(&[question]).await?.success()?;
         serde_json::from_str(&said).with_context(|| format!("{question}: {said}"))
+    }
+
+    /// Tells it to do something.
+    pub(crate) async fn order(&self, command: &str) -> Result<()> {
+        let said = self.vtysh(&[command]).await?.success()?;
+        ensure!(!said.contains('%'), "FRR refuses {command:?}: {said}");
+        Ok(())
     }
 
     /// Changes its configuration.
@@ -116,7 +135,7 @@ impl Frr {
 
     /// The host that it is on.
     pub(crate) const fn host(&self) -> Host {
-        self.host
+        self.site.host
     }
 }
 

@@ -67,14 +67,14 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         name: args.name.clone(),
         api,
         // Most stories apply them; until then the daemons wait for them.
-        crds: ["announcing", "bgp", "bgp-more", "members", "mixed"].contains(&args.story.as_str()),
+        crds: ["announcing", "bgp", "bgp-more", "interop", "members", "mixed"].contains(&args.story.as_str()),
         daemons: !installs,
         manifests: match args.story.as_str() {
             "install" => Manifests::None,
             // A cluster that is about to change its speakers.
             "mixed" => Manifests::Strangers,
             // Two controllers, and BGPSessions, come with no others.
-            "replicas" | "bgp-more" => Manifests::Ferrolb,
+            "replicas" | "bgp-more" | "interop" => Manifests::Ferrolb,
             _ => args.manifests,
         },
         traffic: true,
@@ -97,6 +97,9 @@ fn tell(args: &RunArgs, report: &Report) -> Result<()> {
         write(path, &picture::svg(report))?;
     }
     let mut stdout = anstream::stdout().lock();
+    if let (Output::Text, Some(table)) = (args.output, &report.table) {
+        write!(stdout, "\n{}", table.text(true))?;
+    }
     match args.output {
         Output::Text => writeln!(stdout, "\n{}", report.summary())?,
         Output::Json => writeln!(stdout, "{}", serde_json::to_string_pretty(report)?)?,

@@ -23,7 +23,9 @@ mod controller;
 mod conversation;
 mod faults;
 mod install;
+mod interop;
 mod l2;
+pub mod matrix;
 mod members;
 mod mixed;
 mod ndp;
@@ -42,13 +44,24 @@ pub use cli::{RunArgs, run};
 pub use story::{Report, Show, Step};
 
 /// The names of all stories.
-pub const STORIES: [&str; 10] =
-    ["hello", "l2", "bgp", "bgp-more", "announcing", "members", "mixed", "controller", "replicas", "install"];
+pub const STORIES: [&str; 11] = [
+    "hello",
+    "l2",
+    "bgp",
+    "bgp-more",
+    "interop",
+    "announcing",
+    "members",
+    "mixed",
+    "controller",
+    "replicas",
+    "install",
+];
 
 /// Plays a story on a bench that is up, and reports what was seen. `api` is what the report calls the API server.
 ///
 /// The bench has to be as [`crate::Options`] makes it with daemons and without definitions; for `replicas` with
-/// [`crate::Manifests::Ferrolb`], for `bgp` and `bgp-more` with definitions, the latter
+/// [`crate::Manifests::Ferrolb`], for `bgp`, `bgp-more` and `interop` with definitions, the latter two
 /// with [`crate::Manifests::Ferrolb`] as well, for `mixed` with definitions and [`crate::Manifests::Strangers`], for `install` without daemons and with [`crate::Manifests::None`].
 /// A step that is not as expected makes the report say so; it is no error.
 ///
@@ -60,6 +73,7 @@ pub async fn play(name: &str, bench: &Bench, api: &str, show: Show) -> Result<Re
         "l2" => Ok(l2::play(bench, api, show).await),
         "bgp" => Ok(bgp::play(bench, api, show).await),
         "bgp-more" => Ok(bgp_more::play(bench, api, show).await),
+        "interop" => Ok(interop::play(bench, api, show).await),
         "controller" => Ok(controller::play(bench, api, show).await),
         "replicas" => Ok(replicas::play(bench, api, show).await),
         "install" => Ok(install::play(bench, api, show).await),

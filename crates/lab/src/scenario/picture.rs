@@ -90,8 +90,14 @@ mod tests {
             ms: 7,
             ok: true,
         };
-        let report =
-            Report { story: "l2".into(), api: "fakekube".into(), steps: vec![step], ms: 1500, ok: true };
+        let report = Report {
+            story: "l2".into(),
+            api: "fakekube".into(),
+            steps: vec![step],
+            table: None,
+            ms: 1500,
+            ok: true,
+        };
         let drawn = svg(&report);
         assert!(drawn.contains(">One &amp; two</text>"));
         assert!(drawn.contains("a &lt;b&gt;: xxx"));

@@ -9,6 +9,8 @@ use std::time::Instant;
 
 use serde::Serialize;
 
+use super::matrix::Matrix;
+
 /// One step, as the JSON report has it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Step {
@@ -41,6 +43,9 @@ pub struct Report {
     pub api: String,
     /// The steps in order.
     pub steps: Vec<Step>,
+    /// What it comes to as a table, if it does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub table: Option<Matrix>,
     /// How long the run took, in milliseconds.
     pub ms: u64,
     /// Whether every step was as expected.
@@ -70,6 +75,7 @@ pub struct Story {
     pending: Vec<String>,
     measured: Option<String>,
     steps: Vec<Step>,
+    table: Option<Matrix>,
 }
 
 impl Story {
@@ -84,6 +90,7 @@ impl Story {
             pending: Vec::new(),
             measured: None,
             steps: Vec::new(),
+            table: None,
         }
     }
 
@@ -111,6 +118,11 @@ impl Story {
     /// Notes what was measured; it belongs to the step that ends next and stays out of the transcript.
     pub fn measured(&mut self, figures: impl Into<String>) {
         self.measured = Some(figures.into());
+    }
+
+    /// What the story comes to.
+    pub fn table(&mut self, table: Matrix) {
+        self.table = Some(table);
     }
 
     /// Ends a step that was begun at `began`. Returns whether it was as expected.
@@ -144,6 +156,7 @@ impl Story {
             ms: u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
             ok,
             steps: self.steps,
+            table: self.table,
         }
     }
 }
@@ -174,6 +187,9 @@ impl Report {
                 let _ = writeln!(text, "    {command}");
             }
             let _ = writeln!(text, "{}", line(index + 1, step, false));
+        }
+        if let Some(table) = &self.table {
+            let _ = write!(text, "\n{}", table.text(false));
         }
         text
     }
