@@ -4,13 +4,14 @@
 
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{Result, ensure};
 use nix::sys::signal::Signal;
 
+use super::super::cluster::{L2_STATUS, eventually, text};
 use super::super::stage::{SOON, Stage};
 use super::super::story::Seen;
 use super::super::watch::longest;
-use super::{BOUND, DETECTION, Scene, speaker};
+use super::{BOUND, DETECTION, SYSTEM, Scene, speaker};
 use crate::host::Host;
 
 /// How long two nodes may answer after a cable is plugged in again; the story fails at ten times that.
@@ -20,8 +21,8 @@ pub(super) async fn chapter(stage: &mut Stage<'_>, scene: &Scene) {
     stage.story.chapter("Speakers die");
     stage
         .step(
-            "X03: kill -9, and no restart",
-            "its addresses are dark until the others are sure, then at their heirs; back when it is back",
+            "E21, X03: kill -9, and no restart",
+            "its addresses are dark until the others are sure, then at their heirs, and so are the statuses; back when it is back",
             async |stage: &mut Stage<'_>| killed(stage, scene).await,
         )
         .await;
@@ -41,6 +42,18 @@ pub(super) async fn chapter(stage: &mut Stage<'_>, scene: &Scene) {
         .await;
 }
 
+/// Waits until some status of a Service that all nodes may announce names a node, or none does.
+async fn named(stage: &Stage<'_>, node: Host, some: bool) -> Result<()> {
+    eventually(SOON, async || {
+        let mut statuses = stage.cluster.list(L2_STATUS, SYSTEM).await?;
+        statuses.retain(|status| text(status, "/status/serviceName").starts_with("plain-"));
+        let of_node = statuses.iter().filter(|status| text(status, "/status/node") == node.name()).count();
+        ensure!((of_node > 0) == some, "{of_node} of {} statuses name {node}", statuses.len());
+        Ok(())
+    })
+    .await
+}
+
 async fn killed(stage: &mut Stage<'_>, scene: &Scene) -> Seen {
     let own = speaker(stage, Host::Node1).await?;
     stage.story.command("kill -9 $(pidof speaker)   # of k8s-node-1, which is not started again");
@@ -48,9 +61,12 @@ async fn killed(stage: &mut Stage<'_>, scene: &Scene) -> Seen {
     let from = scene.watch.now();
     stage.bench.signal(&own.name, Signal::SIGKILL)?;
     let taken = scene.without(Host::Node1, DETECTION).await?;
+    let moved = named(stage, Host::Node1, false).await;
     let later = scene.watch.now();
     drop(held);
     let back = scene.as_usual(SOON).await?;
+    moved?;
+    named(stage, Host::Node1, true).await?;
     stage.story.measured(format!(
         "with the heirs after {} ms; back {} ms after its start was allowed; coming back: {}",
         taken.saturating_sub(from).as_millis(),
