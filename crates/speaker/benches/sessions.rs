@@ -2,12 +2,18 @@
 //! How long a route takes from the control side to the wire: over loopback, to routers that do nothing but read.
 //!
 //! `cargo bench -p ferrolb-speaker --bench sessions`; times are from the call that hands a route over to the moment at
-//! which the router has read the UPDATE, so waking the BGP thread, the session and the kernel are part of them.
+//! which the router has read the UPDATE, so waking the BGP thread, the session and the kernel are part of them. Unlike CPU
+//! times they depend on what else the machine does.
 
 #![allow(clippy::unwrap_used, reason = "what cannot be measured says so")]
 
+#[allow(dead_code)] // each bench needs a part of it
+#[path = "../../ipam/benches/allocation/table.rs"]
+mod table;
+
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
@@ -21,17 +27,21 @@ use ferrolb_net_types::{Asn, NodeName, PeerName, Prefix};
 use ferrolb_speaker::bgp::{Change, Handle};
 use ferrolb_speaker_core::bgp::{Hops, PeerPlan};
 
+use crate::table::{Table, Unit};
+
 /// Prefixes that a peer knows.
 const ROUTES: u32 = 10_000;
 /// Changes of one of them.
 const CHANGES: u32 = 2_000;
 
-fn main() {
+fn main() -> ExitCode {
+    let mut table = Table::from_arguments();
     // Cargo passes `--bench`, and its test harness asks for a list.
     if std::env::args().any(|arg| arg == "--list") {
-        return;
+        return ExitCode::SUCCESS;
     }
-    for peers in [1, 8] {
+    let ms = |time| Some(Duration::from_millis(time));
+    for (peers, told, gone) in [(1, ms(20), ms(20)), (8, None, None)] {
         let routers: Vec<Router> = (0..peers).map(|_| Router::start()).collect();
         let mut handle = Handle::new(NodeName::from("k8s-node-1"), Clocks::start());
         let names: Vec<PeerName> =
@@ -42,10 +52,8 @@ fn main() {
             handle.routes(name, all(1));
         }
         let ready = routers.iter().map(|router| router.wait(ROUTES)).max().unwrap();
-        println!(
-            "{ROUTES} routes to {peers} peers, from nothing to the last one: {:.2} ms",
-            millis(ready - start)
-        );
+        let what = format!("{ROUTES} routes to peers: {peers}, from nothing to the last one");
+        table.time(&what, ready - start, told, Unit::Milliseconds);
 
         let mut waits: Vec<Duration> = (0..CHANGES)
             .map(|n| {
@@ -57,25 +65,20 @@ fn main() {
             })
             .collect();
         waits.sort_unstable();
-        let at = |share: usize| millis(waits[waits.len() * share / 100]);
-        println!(
-            "one route of {ROUTES} changed, at {peers} peers: median {:.3} ms, p99 {:.3} ms, longest {:.3} ms",
-            at(50),
-            at(99),
-            millis(*waits.last().unwrap())
-        );
+        let at = |share: usize| waits[waits.len() * share / 100];
+        let what = format!("one route of {ROUTES} changed, at peers: {peers}, median");
+        table.time(&what, at(50), ms(1), Unit::Microseconds);
+        table.time("… 99 of 100", at(99), ms(5), Unit::Microseconds);
 
         let asked = Instant::now();
         for name in &names {
             handle.routes(name, (0..ROUTES).map(|n| (prefix(n), None)).collect());
         }
-        let gone = routers.iter().map(|router| router.wait(ROUTES)).max().unwrap();
-        println!("{ROUTES} routes withdrawn from {peers} peers: {:.2} ms", millis(gone - asked));
+        let last = routers.iter().map(|router| router.wait(ROUTES)).max().unwrap();
+        let what = format!("{ROUTES} routes withdrawn from peers: {peers}");
+        table.time(&what, last - asked, gone, Unit::Milliseconds);
     }
-}
-
-fn millis(time: Duration) -> f64 {
-    time.as_secs_f64() * 1000.0
+    table.finish()
 }
 
 fn prefix(n: u32) -> Prefix {

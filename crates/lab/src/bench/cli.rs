@@ -52,7 +52,7 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
         crds: true,
         daemons: true,
         manifests: args.manifests,
-        traffic: !matches!(args.subject, Subject::Address | Subject::Arp),
+        traffic: !matches!(args.subject, Subject::Address | Subject::Arp | Subject::Bgp),
         progress: Progress::stderr(),
     };
     let quick = args.quick;
@@ -67,6 +67,10 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
         }
         Subject::Arp => {
             let figures = stage::play(&options, async move |bench| super::arp(bench, quick).await)?;
+            show(&figures, figures.ok, args.output)
+        }
+        Subject::Bgp => {
+            let figures = stage::play(&options, async move |bench| super::bgp(bench, quick).await)?;
             show(&figures, figures.ok, args.output)
         }
         Subject::Gossip => {

@@ -11,12 +11,14 @@ use crate::scenario;
 
 mod address;
 mod arp;
+mod bgp;
 mod cli;
 mod gossip;
 mod memory;
 
 pub use address::{AddressFigures, Count, Kind, Round, Setting, Writes};
 pub use arp::{ArpFigures, Flood, Latency, Pace, Round as ArpRound};
+pub use bgp::{Aims, BgpFigures, Change, Daemon, Table};
 pub use cli::{BenchArgs, run};
 pub use gossip::{GossipFigures, Traffic};
 pub use memory::{Memory, MemoryFigures};
@@ -32,6 +34,9 @@ pub enum Subject {
     /// How long an ARP request waits for its answer, beside an address that the kernel of the same node holds, with one
     /// Service and with many; and what requests for other addresses cost.
     Arp,
+    /// How fast routes are told and taken back, beside FRR, BIRD and GoBGP, and how long a changed Service takes to its
+    /// UPDATE.
+    Bgp,
     /// What the speakers' member list costs on the wire while nothing happens, beside serf's agents.
     Gossip,
     /// The resident memory of both daemons while nothing happens.
@@ -61,6 +66,14 @@ pub async fn address(
 /// The bench cannot be configured, or nobody answers.
 pub async fn arp(bench: &Bench, quick: bool) -> Result<ArpFigures> {
     arp::measure(bench, if quick { arp::Plan::QUICK } else { arp::Plan::FULL }).await
+}
+
+/// Routes told, changed and taken back by BGP, beside other daemons.
+///
+/// # Errors
+/// The bench cannot be configured, or a daemon does not run or tells other routes.
+pub async fn bgp(bench: &Bench, quick: bool) -> Result<BgpFigures> {
+    bgp::measure(bench, if quick { bgp::Plan::QUICK } else { bgp::Plan::FULL }).await
 }
 
 /// Traffic of the member list, idle.

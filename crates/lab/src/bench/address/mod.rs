@@ -29,7 +29,7 @@ pub use writes::{Count, Kind, Writes};
 
 use crew::{Crew, Whole};
 use observer::Observer;
-use writes::{Aim, Auditor};
+pub(in crate::bench) use writes::{Aim, Auditor};
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug)]

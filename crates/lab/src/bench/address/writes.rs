@@ -98,7 +98,7 @@ type Counts = [u64; Kind::ALL.len()];
 
 /// What should be written at most in one part of the measurement.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Aim {
+pub(in crate::bench) enum Aim {
     /// For so many new Services: each one's status so often, an event each of controller and speaker, one ServiceL2Status
     /// with its status; the pool's counters once a second.
     New {
@@ -188,7 +188,7 @@ fn width(kind: Kind) -> usize {
 
 /// Reads the audit of the API server.
 #[derive(Debug)]
-pub(super) struct Auditor<'a> {
+pub(in crate::bench) struct Auditor<'a> {
     bench: &'a Bench,
     /// Only the in-memory API server tells.
     told: bool,
@@ -210,23 +210,23 @@ struct Entry {
 
 /// Where a part of the measurement began.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Mark {
+pub(in crate::bench) struct Mark {
     counts: Counts,
     at: Instant,
 }
 
 impl<'a> Auditor<'a> {
-    pub(super) fn of(bench: &'a Bench) -> Self {
+    pub(in crate::bench) fn of(bench: &'a Bench) -> Self {
         Self { bench, told: *bench.api() == ApiSource::Fakekube }
     }
 
     /// Here a part begins.
-    pub(super) async fn mark(&self) -> Result<Mark> {
+    pub(in crate::bench) async fn mark(&self) -> Result<Mark> {
         Ok(Mark { counts: self.counts().await?, at: Instant::now() })
     }
 
     /// Waits until nobody writes any more, Leases aside, and adds what was written since.
-    pub(super) async fn settled(
+    pub(in crate::bench) async fn settled(
         &self,
         name: &str,
         aim: Aim,
