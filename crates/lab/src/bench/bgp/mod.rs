@@ -52,7 +52,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    pub(super) const FULL: Self = Self { prefixes: 10_000, runs: 5, others: 3, changes: 250 };
+    pub(super) const FULL: Self = Self { prefixes: 10_000, runs: 3, others: 3, changes: 250 };
     pub(super) const QUICK: Self = Self { prefixes: 500, runs: 2, others: 1, changes: 10 };
 }
 
@@ -272,8 +272,8 @@ async fn rest(bench: &Bench) -> Result<()> {
 /// Connections that create Services.
 const CONNECTIONS: usize = 4;
 
-/// Between two attempts to connect some daemons wait long.
-const UP_WITHIN: Duration = Duration::from_secs(60);
+/// Whose sessions end soon waits longer and longer until it dials again, two minutes at most.
+const UP_WITHIN: Duration = Duration::from_secs(150);
 const TOLD_WITHIN: Duration = Duration::from_secs(60);
 
 /// How long a peer listens for more when everything was told.
