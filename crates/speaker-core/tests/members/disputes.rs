@@ -8,7 +8,8 @@ use std::time::Duration;
 use ferrolb_net_types::Mac;
 use ferrolb_speaker_core::wire::Input;
 
-use super::network::{Network, mac, vip};
+use super::network::Network;
+use super::numbers::{mac, vip};
 use super::{millis, seconds};
 
 /// Until the others are held for dead.

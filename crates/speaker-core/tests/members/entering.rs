@@ -8,7 +8,8 @@ use ferrolb_gossip::{Settings, StreamId, VERSIONS};
 use ferrolb_net_types::{NodeName, Time};
 use ferrolb_speaker_core::wire::{Gossip, Input, Output, Peer, Wire};
 
-use super::network::{Network, SECRET, address, codec, name};
+use super::network::{Network, SECRET, codec};
+use super::numbers::{address, name};
 use super::{millis, seconds};
 
 /// Two start at once beside a member; one of them waits for a host that is silent. Whom the other one sees meanwhile.

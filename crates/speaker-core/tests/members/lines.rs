@@ -3,7 +3,8 @@
 
 use ferrolb_speaker_core::wire::Input;
 
-use super::network::{Network, name};
+use super::network::Network;
+use super::numbers::name;
 use super::recorder::{Line, lines_of};
 use super::seconds;
 

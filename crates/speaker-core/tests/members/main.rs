@@ -7,6 +7,7 @@ mod disputes;
 mod entering;
 mod lines;
 mod network;
+mod numbers;
 mod orders;
 mod reasons;
 #[path = "../log/recorder.rs"]

@@ -3,7 +3,7 @@
 //! pass; frames reach everybody; a process can be stopped and go on later.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,49 +12,12 @@ use ferrolb_config::{Config, L2Advertisement, Pool};
 use ferrolb_gossip::wire::{Codec, Key, KeyRule, Keyring, StreamError, StreamMessage, StreamReader};
 use ferrolb_gossip::{Engine, Settings, StreamFailure, StreamId};
 use ferrolb_l2::wire::{Frame, Operation, Packet, ndp};
-use ferrolb_net_types::{IfIndex, Interfaces, Mac, NodeName, PoolName, ServiceKey, Time};
+use ferrolb_net_types::{Interfaces, Mac, NodeName, PoolName, ServiceKey, Time};
 use ferrolb_speaker_core::wire::{Gossip, Input, Interface, Membership, Output, Peer, Purpose, Wire};
 
+use super::numbers::{address, address6, interface, mac_on, name, other_address, vip, vip6};
+
 pub(crate) const SECRET: &[u8] = b"Zm9vYmFyYmF6cXV4Zm9vYg";
-
-pub(crate) fn name(node: usize) -> NodeName {
-    format!("n{node}").as_str().into()
-}
-
-pub(crate) fn address(node: usize) -> SocketAddr {
-    SocketAddr::new(IpAddr::V4(Ipv4Addr::from(0x0a00_0001 + u32::try_from(node).unwrap())), 7946)
-}
-
-/// The same of a node whose addresses are IPv6.
-fn address6(node: usize) -> SocketAddr {
-    SocketAddr::new(IpAddr::V6(Ipv6Addr::from(0xfd00_u128 << 112 | (1 + node as u128))), 7946)
-}
-
-/// Where the node is on another of its networks.
-pub(crate) fn other_address(node: usize) -> SocketAddr {
-    SocketAddr::new(IpAddr::V4(Ipv4Addr::from(0x0a01_0001 + u32::try_from(node).unwrap())), 7946)
-}
-
-pub(crate) fn vip(number: usize) -> IpAddr {
-    IpAddr::V4(Ipv4Addr::from(0xc0a8_0a64 + u32::try_from(number).unwrap()))
-}
-
-pub(crate) fn vip6(number: usize) -> IpAddr {
-    IpAddr::V6(Ipv6Addr::from(0x2001_0db8_u128 << 96 | (0x100 + number as u128)))
-}
-
-pub(crate) fn mac(node: usize) -> Mac {
-    mac_on(0, node)
-}
-
-/// The node's hardware address on a segment.
-fn mac_on(segment: usize, node: usize) -> Mac {
-    Mac([2, 0, 0, 0, u8::try_from(segment).unwrap(), u8::try_from(node).unwrap()])
-}
-
-fn interface(segment: usize) -> IfIndex {
-    IfIndex(2 + u32::try_from(segment).unwrap())
-}
 
 pub(crate) fn codec(secret: &[u8]) -> Codec {
     Codec::new(Key::of_secret(secret, KeyRule::Truncated).map(|key| Keyring::new(key, Vec::new())))

@@ -10,7 +10,8 @@ use ferrolb_net_types::{IfIndex, Mac, Time};
 use ferrolb_speaker_core::wire::{Gossip, Input, Interface, Output, Peer, Wire};
 use proptest::prelude::*;
 
-use super::network::{SECRET, address, codec, name};
+use super::network::{SECRET, codec};
+use super::numbers::{address, name};
 use super::{millis, network::Network};
 
 #[derive(Clone, Debug)]

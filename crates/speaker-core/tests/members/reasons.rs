@@ -7,7 +7,8 @@ use ferrolb_announce::{Members, Standing};
 use ferrolb_net_types::NodeName;
 use ferrolb_speaker_core::wire::{Cause, Input};
 
-use super::network::{Network, SECRET, name};
+use super::network::{Network, SECRET};
+use super::numbers::name;
 use super::{millis, seconds};
 
 fn standing(network: &Network, of: usize, at: usize) -> Option<Standing> {

@@ -4,7 +4,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::network::{Network, mac};
+use super::network::Network;
+use super::numbers::mac;
 use super::{millis, seconds};
 
 /// Until the others are held for dead.

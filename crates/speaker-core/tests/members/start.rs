@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 
 use ferrolb_speaker_core::wire::{Input, Peer};
 
-use super::network::{Network, address, name};
+use super::network::Network;
+use super::numbers::{address, name};
 use super::{millis, seconds};
 
 #[test]
