@@ -14,6 +14,7 @@ mod arp;
 mod bgp;
 mod cli;
 mod gossip;
+mod ground;
 mod memory;
 
 pub use address::{AddressFigures, Count, Kind, Round, Setting, Writes};

@@ -17,6 +17,7 @@ use http::{Method, Request};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
+use crate::bench::ground::{self, NAMESPACE};
 use crate::bench_handle::{Bench, Daemon};
 
 pub(super) mod crew;
@@ -57,7 +58,7 @@ impl Plan {
 
 pub(super) async fn measure(bench: &Bench, api: &str, level: &str, plan: Plan) -> Result<AddressFigures> {
     let progress = bench.progress();
-    bench.apply(MANIFEST).await?;
+    bench.apply(&ground::manifest("L2Advertisement")).await?;
     let crew = Crew::start(bench, plan.connections).await?;
     let most = plan.few.max(plan.crowd).max(plan.many);
     progress.step(&format!("{most} EndpointSlices for the Services to come"));
@@ -231,25 +232,6 @@ fn slice(index: usize) -> Result<Whole> {
         }),
     )
 }
-
-/// The namespace of the Services.
-const NAMESPACE: &str = "crowd";
-
-const MANIFEST: &str = "
-apiVersion: v1
-kind: Namespace
-metadata: {name: crowd}
----
-apiVersion: metallb.io/v1beta1
-kind: IPAddressPool
-metadata: {name: wide, namespace: metallb-system}
-spec: {addresses: [10.200.0.0/16]}
----
-apiVersion: metallb.io/v1beta1
-kind: L2Advertisement
-metadata: {name: wide, namespace: metallb-system}
-spec: {ipAddressPools: [wide]}
-";
 
 /// Milliseconds that the median of 100 Services at once should not exceed.
 const AIM_FEW: f64 = 10.0;

@@ -11,27 +11,9 @@ use http::{Method, Request};
 use serde_json::{Value, json};
 
 use crate::bench::address::crew::{Crew, Whole};
+use crate::bench::ground::{self, NAMESPACE};
 use crate::bench_handle::Bench;
 use crate::host::Host;
-
-/// The namespace of the Services.
-const NAMESPACE: &str = "crowd";
-
-const MANIFEST: &str = "
-apiVersion: v1
-kind: Namespace
-metadata: {name: crowd}
----
-apiVersion: metallb.io/v1beta1
-kind: IPAddressPool
-metadata: {name: wide, namespace: metallb-system}
-spec: {addresses: [10.200.0.0/16]}
----
-apiVersion: metallb.io/v1beta1
-kind: L2Advertisement
-metadata: {name: wide, namespace: metallb-system}
-spec: {ipAddressPools: [wide]}
-";
 
 /// Connections that create Services.
 const CONNECTIONS: usize = 4;
@@ -58,7 +40,7 @@ pub(super) struct Crowd<'a> {
 impl<'a> Crowd<'a> {
     /// None yet.
     pub(super) async fn new(bench: &'a Bench) -> Result<Self> {
-        bench.apply(MANIFEST).await?;
+        bench.apply(&ground::manifest("L2Advertisement")).await?;
         Ok(Self { bench, crew: Crew::start(bench, CONNECTIONS).await?, count: 0 })
     }
 

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::peers::{self, ASN, THEIRS};
 use crate::bench::address::crew::Whole;
+use crate::bench::ground::{self, NAMESPACE};
 use crate::host::Host;
 
 /// The address of a Service: what is announced as /32.
@@ -22,7 +23,7 @@ pub(super) fn address(index: usize) -> Ipv4Addr {
 
 /// Pool, advertisement and peers.
 pub(super) fn manifest(node: Host, peers: usize) -> String {
-    let mut text = MANIFEST.to_owned();
+    let mut text = ground::manifest("BGPAdvertisement");
     for index in 0..peers {
         let address = peers::address(index);
         let _ = write!(
@@ -111,22 +112,3 @@ fn request(method: Method, path: &str, body: &Value) -> Result<Whole> {
     let body = serde_json::to_vec(body)?;
     Ok(Request::builder().method(method).uri(path).header("content-type", kind).body(body)?)
 }
-
-/// The namespace of the Services.
-const NAMESPACE: &str = "crowd";
-
-const MANIFEST: &str = "
-apiVersion: v1
-kind: Namespace
-metadata: {name: crowd}
----
-apiVersion: metallb.io/v1beta1
-kind: IPAddressPool
-metadata: {name: wide, namespace: metallb-system}
-spec: {addresses: [10.200.0.0/16]}
----
-apiVersion: metallb.io/v1beta1
-kind: BGPAdvertisement
-metadata: {name: wide, namespace: metallb-system}
-spec: {ipAddressPools: [wide]}
-";
