@@ -282,6 +282,9 @@ impl Engine {
     }
 
     fn exchanged(&mut self, now: Time, with: SocketAddr, result: Result<usize, ExchangeError>) {
+        if result.is_ok() {
+            self.reunion.met(with);
+        }
         self.outputs.push_back(Output::Exchanged { with, result });
         self.dial_waiting(now, true);
     }

@@ -484,7 +484,8 @@ impl Engine {
         self.members.insert(own.clone(), &mut self.random);
         self.announce_own();
         self.say_hello();
-        self.reunion.participate(now, self.settings.knock);
+        let plain = self.plain();
+        self.reunion.participate(now, self.settings.knock, plain);
         self.outputs.push_back(Output::Member { change: Change::Joined, member: own });
         let profile = &self.settings.profile;
         self.probe_tick = Ticker::start(now, profile.probe_interval);

@@ -27,6 +27,9 @@ pub(super) struct Reunion {
     candidates: BTreeSet<SocketAddr>,
     /// Candidates that are no members and have not left, and when an exchange last started because one was heard.
     missing: BTreeMap<SocketAddr, Option<Time>>,
+    /// Members that do as memberlist does, with which nothing has been exchanged since this one became a member. Who has
+    /// not been told then may hold it for gone, as its former process was, and says so to nobody.
+    unmet: BTreeSet<SocketAddr>,
     rejoin_at: Option<Time>,
     knock_at: Option<Time>,
     /// What was just heard made this member refute, or had not heard that it did.
@@ -55,8 +58,15 @@ impl Reunion {
     }
 
     /// From now on this is a member: it knocks at the missing and at those that are suspected, candidates or not.
-    pub(super) fn participate(&mut self, now: Time, knock: Duration) {
+    pub(super) fn participate(&mut self, now: Time, knock: Duration, plain: BTreeSet<SocketAddr>) {
+        // Of many, most are told by each other.
+        self.unmet = if plain.len() <= SMALL { plain } else { BTreeSet::new() };
         self.knock_at = (!knock.is_zero()).then_some(now + knock);
+    }
+
+    /// Everything was exchanged with the member at this address.
+    pub(super) fn met(&mut self, address: SocketAddr) {
+        self.unmet.remove(&address);
     }
 
     /// A member at this address is one again.
@@ -81,6 +91,14 @@ impl Engine {
         self.reunion.candidates = candidates;
     }
 
+    /// Where other members are that do as memberlist does.
+    pub(super) fn plain(&self) -> BTreeSet<SocketAddr> {
+        let plain = |member: &&Member| {
+            member.name != self.settings.name && member.is_usable() && is_plain(member)
+        };
+        self.members.iter().filter(plain).filter_map(Member::socket).collect()
+    }
+
     /// Where members in certain states are.
     fn addresses(&self, wanted: impl Fn(State) -> bool) -> BTreeSet<SocketAddr> {
         self.members
@@ -94,31 +112,32 @@ impl Engine {
     pub(super) fn say_goodbye(&mut self) {
         let own = self.settings.name.clone();
         let Some(incarnation) = self.members.get(&own).map(|member| member.incarnation) else { return };
-        self.tell_some(SMALL, &Message::Dead(Accusation { incarnation, node: own.clone(), from: own }));
+        let goodbye = Message::Dead(Accusation { incarnation, node: own.clone(), from: own });
+        self.tell_some(SMALL, &goodbye, |_| true);
     }
 
     /// Says at once what has changed about this member: gossip alone leaves out somebody now and then, who then has to
     /// wait for an exchange.
     pub(super) fn say_what_changed(&mut self) {
         if let Some(alive) = self.own_alive() {
-            self.tell_some(SMALL, &alive);
+            self.tell_some(SMALL, &alive, |_| true);
         }
     }
 
     /// Says at once that this member is one, to every other: from now on some of what they had is its own.
     pub(super) fn say_hello(&mut self) {
         if let Some(alive) = self.own_alive() {
-            self.tell_some(usize::MAX, &alive);
+            self.tell_some(usize::MAX, &alive, |_| true);
         }
     }
 
-    /// Tells so many members, who gossip it on.
-    fn tell_some(&mut self, count: usize, message: &Message) {
+    /// Tells so many of these members, who gossip it on.
+    fn tell_some(&mut self, count: usize, message: &Message, whom: impl Fn(&Member) -> bool) {
         if self.settings.knock.is_zero() {
             return;
         }
         let own = &self.settings.name;
-        let other = |member: &Member| member.name != *own && member.is_usable();
+        let other = |member: &Member| member.name != *own && member.is_usable() && whom(member);
         let told = if count < self.members.len() {
             self.members.pick(&mut self.random, count, other)
         } else {
@@ -158,8 +177,9 @@ impl Engine {
             self.reunion.rejoin_at = Some(now + (interval - interval / 4 + jitter));
             // Those that have left are joined too: their Pods run, so they are back, or will be.
             let there = self.addresses(|state| matches!(state, State::Alive | State::Suspect));
-            let absent: Vec<SocketAddr> = self.reunion.candidates.difference(&there).copied().collect();
-            for address in absent {
+            let absent = self.reunion.candidates.difference(&there);
+            let unmet = self.reunion.unmet.intersection(&there);
+            for address in absent.chain(unmet).copied().collect::<Vec<SocketAddr>>() {
                 self.exchange(now, address);
             }
         }
@@ -213,6 +233,25 @@ impl Engine {
         }
     }
 
+    /// A member that was suspected or given up is there again. It may have given up others meanwhile; and who does exactly as
+    /// memberlist does tells nobody whom it holds for dead, unless it has a reason to exchange everything. Some members give
+    /// it one: the others learn from them that they have to refute. Ours, which are known by their metadata, say it by
+    /// themselves.
+    pub(super) fn back(&mut self, now: Time, member: &Member) {
+        let enabled = !self.settings.knock.is_zero() && self.role == Role::Member && !self.has_left;
+        let among_some = self.random.index(self.members.len()) < SMALL;
+        if let Some(address) = member.socket().filter(|_| enabled && among_some && is_plain(member)) {
+            self.exchange_at_once(now, address);
+        }
+    }
+
+    /// Somebody leaves. Who does as memberlist does hears of it by a few datagrams to some, and now and then by none, and then
+    /// holds the member for alive until its suspicion runs out.
+    pub(super) fn pass_on_goodbye(&mut self, word: &Accusation) {
+        let goodbye = Message::Dead(word.clone());
+        self.tell_some(SMALL, &goodbye, |member| member.name != word.node && is_plain(member));
+    }
+
     /// If what a datagram said made this member refute, or is what it has refuted before, tells its sender: gossip takes a
     /// while, and leaves out who holds this one for dead.
     pub(super) fn refute_to(&mut self, sender: SocketAddr) {
@@ -244,4 +283,9 @@ impl Engine {
         let refuted = std::mem::take(&mut self.reunion.refuted) && !self.settings.knock.is_zero();
         self.own_alive().filter(|_| refuted)
     }
+}
+
+/// Whether the member does as memberlist does, as far as one can tell: whatever else it may do is said in its metadata.
+fn is_plain(member: &Member) -> bool {
+    member.meta.as_deref().unwrap_or_default().is_empty()
 }

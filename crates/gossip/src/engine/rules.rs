@@ -30,6 +30,7 @@ impl Engine {
         }
         let port = if alive.port == 0 { self.settings.address.port() } else { alive.port };
         let known = self.members.get(&alive.node);
+        let known_state = known.map(|member| member.state);
         let mut moved = false;
         match known {
             None if alive.incarnation == 0 || self.members.len() >= MAX_MEMBERS => return,
@@ -108,6 +109,9 @@ impl Engine {
         {
             self.reunion.found(address);
         }
+        if matches!(known_state, Some(State::Suspect | State::Dead)) {
+            self.back(now, &fresh);
+        }
         if let Some(change) = change {
             self.outputs.push_back(Output::Member { change, member: fresh });
         }
@@ -169,6 +173,9 @@ impl Engine {
         }
         self.broadcast(&word.node, &Message::Dead(word.clone()));
         let by_itself = word.from == word.node;
+        if by_itself {
+            self.pass_on_goodbye(word);
+        }
         let Some(member) = self.members.get_mut(&word.node) else { return };
         member.incarnation = word.incarnation;
         member.state = if by_itself { State::Left } else { State::Dead };

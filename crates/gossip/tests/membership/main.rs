@@ -5,6 +5,7 @@
 
 mod away;
 mod chaos;
+mod mixed;
 mod network;
 mod telling;
 

@@ -13,6 +13,8 @@ pub(super) const OVERLAP: Duration = millis(50);
 pub(super) const HANDOVER: Duration = millis(500);
 /// How long a fresh speaker tries to hear everybody.
 pub(super) const HEARING: Duration = Duration::from_secs(5);
+/// How long until a missing one is asked again.
+pub(super) const REJOIN: Duration = millis(2500);
 /// How long a watch of the API lags at most.
 pub(super) const WATCH: Duration = millis(300);
 /// How long without the API makes a view stale.

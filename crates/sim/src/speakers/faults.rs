@@ -262,7 +262,14 @@ fn leave(world: &mut World, number: usize, mark: Mark) -> bool {
     }
     world.tally.count(mark);
     let lenient = if world.nodes[number].metallb { Duration::from_secs(1) } else { Duration::ZERO };
-    let right = HANDOVER + OVERLAP + world.bounds.spread();
+    // Somebody that has just heard of it, and of whom it has not heard: it cannot say goodbye to that one.
+    let unseen = (0..world.nodes.len()).any(|other| {
+        other != number
+            && world.nodes[other].sees.contains(&world.nodes[number].name)
+            && !world.nodes[number].sees.contains(&world.nodes[other].name)
+    });
+    let told = if unseen { world.bounds.death() } else { world.bounds.spread() };
+    let right = HANDOVER + OVERLAP + told;
     world.judge.disturb(world.now, Cause::Stop, lenient, right.max(lenient));
     world.nodes[number].pod = Some(Pod::Terminates);
     let now = world.now;

@@ -225,17 +225,25 @@ impl World {
     pub(super) fn judge_right(&mut self) {
         self.tally.count(Mark::RightOwner);
         let Some((address, should, does)) = self.wrong() else { return };
-        let ours = |numbers: &BTreeSet<usize>| -> BTreeSet<usize> {
-            numbers.iter().copied().filter(|number| !self.nodes[*number].metallb).collect()
-        };
-        // MetalLB's speakers find together again when they do: once a minute at the latest.
-        if ours(&should) == ours(&does) {
+        if should.symmetric_difference(&does).all(|number| self.misses_only_metallb(*number)) {
             self.tally.count(Mark::MetallbAstray);
         } else {
             self.fail(Mark::RightOwner, || {
                 format!("{address} should be answered for by {should:?}, and is by {does:?}")
             });
         }
+    }
+
+    /// A speaker of MetalLB that sees every one of ours, but not every other one of MetalLB's: those find together again
+    /// when they do, once a minute at the latest.
+    fn misses_only_metallb(&self, number: usize) -> bool {
+        let (node, side) = (&self.nodes[number], self.links.side[number]);
+        let missed = |metallb: bool| {
+            self.members(side).iter().any(|(other, _)| {
+                self.nodes[*other].metallb == metallb && !node.sees.contains(&self.nodes[*other].name)
+            })
+        };
+        node.metallb && missed(true) && !missed(false)
     }
 
     /// Whether everybody has seen the same state of the API. Who has not may be right by what it knows.

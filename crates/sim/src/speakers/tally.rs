@@ -58,7 +58,7 @@ marks! {
         MetallbLed = "a MetalLB speaker leads, ours are silent",
         OursLed = "one of ours leads, MetalLB's are silent",
         MetallbTwice = "MetalLB's speakers own an address twice by their own rule",
-        MetallbAstray = "a MetalLB speaker does not see what the others see, and answers or is silent for it",
+        MetallbAstray = "a MetalLB speaker has not found another one of MetalLB's again, and answers or is silent for it",
         MetallbStarted = "a speaker of MetalLB is started",
         SwappedToOurs = "a speaker of MetalLB is replaced by one of ours",
         SwappedBack = "one of ours is replaced by a speaker of MetalLB",

@@ -11,11 +11,11 @@ use ferrolb_gossip::{Input, Output, StreamFailure, StreamId};
 use ferrolb_l2::wire::Bytes;
 use ferrolb_net_types::NodeName;
 
-use super::bounds::{BADGE, HANDOVER, HEARING, OVERLAP, STALE_COUNTS};
+use super::bounds::{BADGE, HANDOVER, HEARING, OVERLAP, REJOIN, STALE_COUNTS};
 use super::links::Kind;
 use super::process::Out;
 use super::tally::{Cause, Mark};
-use super::world::{Opened, World};
+use super::world::{Opened, Pod, World};
 
 pub(super) enum Event {
     Datagram {
@@ -289,7 +289,11 @@ impl World {
     }
 
     fn membership(&mut self, number: usize, membership: &ferrolb_speaker_core::wire::Membership) {
+        let former = self.nodes[number].sees.clone();
         let lost = self.sees(number, &membership.members);
+        if self.shape.metallb > 0 {
+            self.look_at_lost(number, &former);
+        }
         let node = &mut self.nodes[number];
         node.may_answer = membership.eligible;
         if membership.eligible && !node.eligible {
@@ -302,6 +306,22 @@ impl World {
         }
         if lost {
             self.list(number);
+        }
+    }
+
+    /// One of ours has given up speakers of MetalLB that run and can be reached: another one of MetalLB's still said that they
+    /// had left. They are members again as soon as they are asked.
+    fn look_at_lost(&mut self, number: usize, former: &BTreeSet<NodeName>) {
+        let misled = former.difference(&self.nodes[number].sees).any(|name| {
+            self.numbers.get(name).is_some_and(|other| {
+                let node = &self.nodes[*other];
+                let runs = node.process.is_some() && node.pod == Some(Pod::Runs) && !node.asleep;
+                node.metallb && runs && self.links.side[*other] == self.links.side[number]
+            })
+        });
+        if misled {
+            let right = REJOIN + HANDOVER + OVERLAP + self.bounds.spread();
+            self.judge.disturb(self.now, Cause::Heal, Duration::ZERO, right);
         }
     }
 
