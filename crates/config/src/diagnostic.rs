@@ -14,6 +14,15 @@ pub struct Diagnostic {
     pub message: String,
     /// The fault lies in what the object refers to, and may pass without a change of the object.
     pub transient: bool,
+    /// What the object says is not taken over because of it: what was good last stays in force, if there is such a
+    /// version.
+    pub refused: bool,
+}
+
+impl Diagnostic {
+    fn new(kind: &'static str, name: &str, message: String) -> Self {
+        Self { kind, name: name.to_owned(), message, transient: false, refused: true }
+    }
 }
 
 /// Prints `{kind} {name}: {message}`.
@@ -35,22 +44,27 @@ pub(crate) struct Findings {
 impl Findings {
     /// Adds a fault for which MetalLB refuses the configuration.
     pub(crate) fn refuse(&mut self, kind: &'static str, name: &str, message: String) {
-        self.refused.push((Diagnostic { kind, name: name.to_owned(), message, transient: false }, true));
+        self.refused.push((Diagnostic::new(kind, name, message), true));
     }
 
     /// Adds something for which MetalLB refuses the configuration, and which is fine here.
     pub(crate) fn tolerate(&mut self, kind: &'static str, name: &str, message: String) {
-        self.refused.push((Diagnostic { kind, name: name.to_owned(), message, transient: false }, false));
+        self.refused.push((Diagnostic::new(kind, name, message), false));
     }
 
     /// Adds a fault for which MetalLB refuses the configuration until what the object refers to is there.
     pub(crate) fn refuse_for_now(&mut self, kind: &'static str, name: &str, message: String) {
-        self.refused.push((Diagnostic { kind, name: name.to_owned(), message, transient: true }, true));
+        self.refused.push((Diagnostic { transient: true, ..Diagnostic::new(kind, name, message) }, true));
     }
 
-    /// Adds a fault that is none to MetalLB.
-    pub(crate) fn notice(&mut self, kind: &'static str, name: &str, message: String) {
-        self.noticed.push(Diagnostic { kind, name: name.to_owned(), message, transient: false });
+    /// Adds a fault that is none to MetalLB, and for which the object is not taken over here.
+    pub(crate) fn hold(&mut self, kind: &'static str, name: &str, message: String) {
+        self.noticed.push(Diagnostic::new(kind, name, message));
+    }
+
+    /// Adds something to be said of an object that is taken over.
+    pub(crate) fn remark(&mut self, kind: &'static str, name: &str, message: String) {
+        self.noticed.push(Diagnostic { refused: false, ..Diagnostic::new(kind, name, message) });
     }
 
     /// The first of MetalLB's errors that is one here too.

@@ -5,15 +5,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ferrolb_api::{IPAddressPool, L2Advertisement as L2Object};
-use ferrolb_net_types::{PeerName, PoolName};
+use ferrolb_net_types::{PeerName, PoolName, Prefix};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Resource, ResourceExt};
 
 use crate::bgp::{BgpPeer, ParsedBgp};
 use crate::diagnostic::Findings;
 use crate::l2::{self, ParsedL2, Refusal};
-use crate::overlap::{Blocks, Claim, Granted, settle};
+use crate::overlap::Blocks;
 use crate::pool::{self, ParsedPool};
+use crate::settle::{Claim, Granted, settle};
 use crate::{BgpType, Config, Diagnostic, Labels, Resources, bgp, by_name, community};
 
 /// What an evaluation comes to.
@@ -168,7 +169,7 @@ fn judge_pools(resources: &Resources, last: &LastGood, findings: &mut Findings) 
     let undecodable: Vec<(&str, Option<&Remembered<ParsedPool>>)> =
         undecodable_names(pool::KIND, resources).map(|name| (name, last.pools.get(name))).collect();
 
-    let claims: Vec<Claim<'_>> = order
+    let claims: Vec<Claim<'_, [Prefix]>> = order
         .iter()
         .map(|&i| Claim {
             current: candidates[i].parsed.as_ref().ok().map(|parsed| parsed.blocks.as_slice()),
@@ -179,7 +180,7 @@ fn judge_pools(resources: &Resources, last: &LastGood, findings: &mut Findings) 
             former: former.map(|former| former.parsed.blocks.as_slice()),
         }))
         .collect();
-    let settled = settle(&claims);
+    let settled = settle::<_, Blocks>(&claims);
     let mut granted = vec![Granted::Nothing; candidates.len()];
     for (&i, outcome) in order.iter().zip(&settled) {
         granted[i] = *outcome;
@@ -240,7 +241,7 @@ fn judge_pools(resources: &Resources, last: &LastGood, findings: &mut Findings) 
                     refused = true;
                     findings.refuse(pool::KIND, &candidate.name, message);
                 } else {
-                    findings.notice(pool::KIND, &candidate.name, message);
+                    findings.hold(pool::KIND, &candidate.name, message);
                 }
             }
             Ok(_) => {}
@@ -280,7 +281,7 @@ fn judge_l2_advertisements(
             Err(refusal) => {
                 match refusal {
                     Refusal::Known(message) => findings.refuse(l2::KIND, &name, message),
-                    Refusal::New(message) => findings.notice(l2::KIND, &name, message),
+                    Refusal::New(message) => findings.hold(l2::KIND, &name, message),
                 }
                 let former = last.l2_advertisements.get(&name).filter(|former| former.is_of(object.meta()));
                 former.map(|former| Arc::clone(&former.parsed))
@@ -302,7 +303,8 @@ fn judge_l2_advertisements(
 
 /// BGP objects that concern this node (or any, where there is no own node), are good for MetalLB, and not served.
 fn unsupported(objects: &bgp::Objects<'_>, bgp_type: &BgpType) -> Vec<Diagnostic> {
-    let diagnostic = |kind, name, message| Diagnostic { kind, name, message, transient: false };
+    let diagnostic =
+        |kind, name, message| Diagnostic { kind, name, message, transient: false, refused: true };
     let unserved = match bgp_type {
         // What is not served there, MetalLB refuses itself.
         BgpType::Native => return Vec::new(),

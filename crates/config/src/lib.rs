@@ -30,6 +30,7 @@ mod password;
 mod pool;
 mod resources;
 mod selector;
+mod settle;
 
 pub use bgp::{Bgp, BgpAdvertisement, BgpCapability, BgpDefaults, BgpPeer, LinkBandwidth, PeerAs};
 pub use community::{BgpCommunity, ParseCommunityError};

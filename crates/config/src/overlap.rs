@@ -1,128 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which of several pools that want the same addresses has them.
-//!
-//! A pool that is as it was, or that cannot be read and lives on in its last good version, keeps its addresses: they
-//! never overlap, since they come from one configuration. Every other pool is new or changed. One that wants
-//! addresses of those falls back to its last good version, and keeps that. Among the rest the earlier one (by time
-//! of creation, then name) is preferred.
+//! Addresses that pools hold: disjoint prefixes, and what would overlap them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use ferrolb_net_types::Prefix;
 
-/// One pool's wishes.
-#[derive(Clone, Debug)]
-pub(crate) struct Claim<'a> {
-    /// What the current version wants; `None` if it cannot be read.
-    pub(crate) current: Option<&'a [Prefix]>,
-    /// What the last good version holds.
-    pub(crate) former: Option<&'a [Prefix]>,
-}
-
-impl<'a> Claim<'a> {
-    fn blocks(&self, granted: Granted) -> Option<&'a [Prefix]> {
-        match granted {
-            Granted::Current => self.current,
-            Granted::Former => self.former,
-            Granted::Nothing => None,
-        }
-    }
-}
-
-/// Which version of a pool is in force.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Granted {
-    /// The current one.
-    Current,
-    /// The last good one.
-    Former,
-    /// None: it was never good.
-    Nothing,
-}
-
-/// Decides for every pool, in order of preference, which version is in force.
-///
-/// The outcome is at rest: with it as the past, the same wishes come to the same outcome.
-pub(crate) fn settle(claims: &[Claim<'_>]) -> Vec<Granted> {
-    let mut granted = settle_together(claims);
-    loop {
-        // A pool may have been refused for one that was refused itself later on. What is granted in its current
-        // version stays so, hence there are at most as many rounds as pools.
-        let before = granted.clone();
-        settle_singly(claims, &mut granted);
-        let past: Vec<Claim<'_>> = claims
-            .iter()
-            .zip(&granted)
-            .map(|(claim, granted)| Claim { current: claim.current, former: claim.blocks(*granted) })
-            .collect();
-        granted = settle_together(&past);
-        if granted == before {
-            return granted;
-        }
-    }
-}
-
-/// Grants the current version to every pool for which it is free now, one after the other.
-fn settle_singly(claims: &[Claim<'_>], granted: &mut [Granted]) {
-    let mut held = Blocks::default();
-    for (i, claim) in claims.iter().enumerate() {
-        held.insert(i, claim.blocks(granted[i]).unwrap_or_default());
-    }
-    let mut again = true;
-    while again {
-        again = false;
-        for (i, claim) in claims.iter().enumerate() {
-            let Some(wanted) = claim.current.filter(|_| granted[i] != Granted::Current) else { continue };
-            let own = claim.blocks(granted[i]).unwrap_or_default();
-            held.remove(own);
-            if held.conflict(wanted).is_none() {
-                held.insert(i, wanted);
-                granted[i] = Granted::Current;
-                again = true;
-            } else {
-                held.insert(i, own);
-            }
-        }
-    }
-}
-
-/// Lets all pools change at once, so that two may swap their addresses. One that wants what a pool keeps falls back.
-fn settle_together(claims: &[Claim<'_>]) -> Vec<Granted> {
-    // Pools that stay with their last good version. Only ever grows, which bounds the loop.
-    let mut kept: BTreeSet<usize> = (0..claims.len())
-        .filter(|&i| {
-            claims[i].former.is_some()
-                && (claims[i].current.is_none() || claims[i].current == claims[i].former)
-        })
-        .collect();
-    loop {
-        let mut held = Blocks::default();
-        for &i in &kept {
-            held.insert(i, claims[i].former.unwrap_or_default());
-        }
-        let mut granted = vec![Granted::Nothing; claims.len()];
-        let mut fell_back = false;
-        for (i, claim) in claims.iter().enumerate() {
-            if kept.contains(&i) {
-                granted[i] = if claim.current == claim.former { Granted::Current } else { Granted::Former };
-                continue;
-            }
-            let Some(wanted) = claim.current else { continue };
-            if held.conflict(wanted).is_none() {
-                held.insert(i, wanted);
-                granted[i] = Granted::Current;
-            } else if claim.former.is_some() {
-                kept.insert(i);
-                fell_back = true;
-                break;
-            }
-        }
-        if !fell_back {
-            return granted;
-        }
-    }
-}
+use crate::settle::Held;
 
 /// Disjoint prefixes, each with its owner's number.
 #[derive(Clone, Debug, Default)]
@@ -160,11 +44,34 @@ impl Blocks {
     }
 }
 
+impl Held<'_, [Prefix]> for Blocks {
+    fn insert(&mut self, owner: usize, blocks: &[Prefix]) {
+        self.insert(owner, blocks);
+    }
+
+    fn remove(&mut self, _: usize, blocks: &[Prefix]) {
+        self.remove(blocks);
+    }
+
+    fn excludes(&self, blocks: &[Prefix]) -> bool {
+        self.conflict(blocks).is_some()
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use proptest::prelude::*;
 
     use super::*;
+    use crate::settle::{self, Granted};
+
+    type Claim<'a> = settle::Claim<'a, [Prefix]>;
+
+    fn settle(claims: &[Claim<'_>]) -> Vec<Granted> {
+        settle::settle::<_, Blocks>(claims)
+    }
 
     fn prefixes(texts: &[&str]) -> Vec<Prefix> {
         texts.iter().map(|t| t.parse().unwrap()).collect()

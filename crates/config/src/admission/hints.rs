@@ -12,7 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::ResourceExt;
 
 use super::incoming::Incoming;
-use super::{List, Review, Setup, Stored, Target, one_line};
+use super::{List, Review, Setup, Stored, Target, one_line, rivals};
 use crate::bgp::{PEER_ANNOTATIONS, not_served};
 use crate::evaluate::not_served_text;
 use crate::selector::written;
@@ -30,7 +30,12 @@ pub(super) fn about(review: &Review, object: &Incoming, stored: &Stored, setup: 
         Incoming::Pool(pool) => hints.pool(pool),
         Incoming::L2Advertisement(advertisement) => hints.l2_advertisement(&advertisement.spec),
         Incoming::BgpAdvertisement(advertisement) => hints.bgp_advertisement(&advertisement.spec),
-        Incoming::Peer(peer) => hints.peer(&peer.spec, &setup.namespace),
+        Incoming::Peer(peer) => {
+            hints.peer(&peer.spec, &setup.namespace);
+            if let Some(warning) = rivals::warning(peer, stored, setup) {
+                hints.warn(warning);
+            }
+        }
         Incoming::Community(community) => hints.community(&community.spec),
         Incoming::Profile(_) => {}
     }

@@ -12,6 +12,7 @@
 mod hints;
 mod incoming;
 mod review;
+mod rivals;
 mod stored;
 mod target;
 mod verdict;

@@ -85,7 +85,7 @@ pub(super) fn judge<'a>(
             Ok(advertisement) => advertisement,
             Err(text) => {
                 findings.refuse(KIND, &name, text);
-                judged.push(Judged { object, parsed: None });
+                judged.push(Judged { object, parsed: None, expected: None });
                 continue;
             }
         };
@@ -107,7 +107,7 @@ pub(super) fn judge<'a>(
                 None => Some(Arc::new(advertisement.said(communities))),
             },
         };
-        judged.push(Judged { object, parsed: good });
+        judged.push(Judged { object, parsed: good, expected: None });
         parsed.push(advertisement);
     }
     judge_echo(&parsed, objects, findings);

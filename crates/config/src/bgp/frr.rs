@@ -29,7 +29,11 @@ pub(super) fn judge(objects: &Objects<'_>, resources: &Resources, findings: &mut
     }
 }
 
-fn selected_nodes<'a>(spec: &BGPPeerSpec, resources: &'a Resources) -> Option<BTreeSet<&'a NodeName>> {
+/// The nodes that a peer is for; `None` if one of its selectors means nothing.
+pub(crate) fn selected_nodes<'a>(
+    spec: &BGPPeerSpec,
+    resources: &'a Resources,
+) -> Option<BTreeSet<&'a NodeName>> {
     let selectors: Vec<Selector> =
         spec.node_selectors.iter().map(Selector::parse).collect::<Result<_, _>>().ok()?;
     let selected = resources

@@ -14,7 +14,8 @@ mod profile;
 
 pub(crate) use advertisement::{KIND as ADVERTISEMENT, ParsedBgp};
 pub(crate) use extras::KEYS as PEER_ANNOTATIONS;
-pub(crate) use in_force::{advertisements_in_force, peers_in_force};
+pub(crate) use frr::selected_nodes;
+pub(crate) use in_force::{advertisements_in_force, excluded_text, in_order_of_age, peers_in_force};
 pub use model::{Bgp, BgpAdvertisement, BgpCapability, BgpDefaults, BgpPeer, LinkBandwidth, PeerAs};
 pub(crate) use peer::{KIND as PEER, not_served};
 use std::sync::Arc;
@@ -38,6 +39,8 @@ pub(crate) struct Objects<'a> {
 pub(crate) struct Judged<'a, K, T> {
     pub(crate) object: &'a K,
     pub(crate) parsed: Option<Arc<T>>,
+    /// What it will say, as far as it is known, if what it waits for turns out good.
+    pub(crate) expected: Option<Arc<T>>,
 }
 
 impl<'a> Objects<'a> {

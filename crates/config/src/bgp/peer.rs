@@ -25,7 +25,7 @@ pub(super) fn judge<'a>(
     let mut judged = Vec::new();
     for (i, &object) in objects.peers.iter().enumerate() {
         let name = object.name_any();
-        let mut parsed = None;
+        let (mut parsed, mut expected) = (None, None);
         match check(&name, object, resources) {
             Err(Fault::Lasting(error)) => {
                 findings.refuse(KIND, &name, format!("parsing peer {name} {error}"))
@@ -33,7 +33,10 @@ pub(super) fn judge<'a>(
             Err(Fault::Transient(error)) => {
                 findings.refuse_for_now(KIND, &name, format!("parsing peer {name} {error}"));
             }
-            Err(Fault::Awaited) => {}
+            Err(Fault::Awaited) => {
+                // What is wrong with it is said once it is known whether that is all.
+                expected = values(&name, object, None, resources, &mut Findings::default()).map(Arc::new);
+            }
             Ok(password) => {
                 let profile = &object.spec.bfd_profile;
                 if !profile.is_empty() && !objects.profiles.iter().any(|p| p.name_any() == *profile) {
@@ -49,7 +52,7 @@ pub(super) fn judge<'a>(
                 }
             }
         }
-        judged.push(Judged { object, parsed });
+        judged.push(Judged { object, parsed, expected });
     }
     judged
 }
@@ -85,8 +88,8 @@ fn values(
         return None;
     }
     let mut good = true;
-    let mut notice = |text: String| {
-        findings.notice(KIND, name, text);
+    let mut fault = |text: String| {
+        findings.hold(KIND, name, text);
         good = false;
     };
     let router_id = match spec.router_id.as_str() {
@@ -94,23 +97,21 @@ fn values(
         text => match parse_ip(text) {
             Some(IpAddr::V4(id)) if id != Ipv4Addr::UNSPECIFIED => Some(id),
             _ => {
-                notice(format!(
-                    "invalid router ID {text:?}: it has to be an IPv4 address other than 0.0.0.0"
-                ));
+                fault(format!("invalid router ID {text:?}: it has to be an IPv4 address other than 0.0.0.0"));
                 None
             }
         },
     };
     if password.as_ref().is_some_and(|password| password.bytes().len() > LONGEST_PASSWORD) {
-        notice(format!("the password has more than {LONGEST_PASSWORD} bytes, which no kernel takes"));
+        fault(format!("the password has more than {LONGEST_PASSWORD} bytes, which no kernel takes"));
     }
     let Extras { max_prefixes, gtsm_hops, link_bandwidth, capabilities } =
         extras::parse(object.annotations()).unwrap_or_else(|texts| {
-            texts.into_iter().for_each(&mut notice);
+            texts.into_iter().for_each(&mut fault);
             Extras::default()
         });
     if gtsm_hops.is_some() && spec.ebgp_multi_hop == Some(true) {
-        notice(format!("{} and ebgpMultiHop exclude each other", extras::GTSM_HOPS));
+        fault(format!("{} and ebgpMultiHop exclude each other", extras::GTSM_HOPS));
     }
     if !good {
         return None;
@@ -120,7 +121,7 @@ fn values(
     // left of less than one would mean that a dead peer is believed for ever.
     let hold_seconds = hold.map(|hold| {
         if hold.as_nanos() > 0 && hold.as_secs() == 0 {
-            findings.notice(
+            findings.remark(
                 KIND,
                 name,
                 format!("a hold time of \"{hold}\" is shorter than the shortest there is, 3s, which is used"),
@@ -128,7 +129,7 @@ fn values(
             return SHORTEST_HOLD;
         }
         u16::try_from(hold.as_secs()).unwrap_or_else(|_| {
-            findings.notice(
+            findings.remark(
                 KIND,
                 name,
                 format!("holdTime \"{hold}\" is longer than the longest there is, 65535s, which is used"),

@@ -299,3 +299,61 @@ fn a_warning_is_one_line_of_printable_text() {
         assert!(!warning.chars().any(char::is_control), "{warning:?}");
     }
 }
+
+#[test]
+fn a_peer_that_speakers_will_not_open_or_not_change_is_warned_of() {
+    let not_opened = |rival: &str| {
+        format!(
+            "the speakers will report: the session with 192.168.10.1 is not opened: on one node it excludes that of \
+             BGPPeer {rival}, which was there before"
+        )
+    };
+    let stays = |rival: &str| {
+        format!(
+            "the speakers will report: the session with 192.168.10.1 stays as it was: on one node it excludes that of \
+             BGPPeer {rival}, which was there before"
+        )
+    };
+    let either = |rival: &str| {
+        format!(
+            "on one node the session with 192.168.10.1 and that of BGPPeer {rival} exclude each other: where the other \
+             one is there, this change has no effect"
+        )
+    };
+    let spec = |more: Value| peer("192.168.10.1", &more);
+    let mut server = bench("native");
+    server.label(List::Nodes, "n1", &json!({ "rack": "a" }));
+    server.label(List::Nodes, "n2", &json!({ "rack": "b" }));
+    assert_eq!(server.admits(Peer, "twice", &spec(json!({}))), [not_opened("router")]);
+    // Which of the two a speaker has only the speaker knows; what changes nothing is not worth a word.
+    assert_eq!(server.admits(Peer, "twice", &spec(json!({}))), NONE);
+    assert_eq!(server.admits(Peer, "twice", &spec(json!({ "holdTime": "30s" }))), [either("router")]);
+    assert_eq!(server.admits(Peer, "router", &spec(json!({ "holdTime": "30s" }))), [either("twice")]);
+    // Out of each other's way, and back into it, by either of them.
+    assert_eq!(server.admits(Peer, "twice", &spec(json!({ "peerPort": 180 }))), NONE);
+    assert_eq!(server.admits(Peer, "router", &spec(json!({ "peerPort": 180 }))), [stays("twice")]);
+    assert_eq!(server.admits(Peer, "router", &spec(json!({}))), NONE);
+    assert_eq!(server.admits(Peer, "twice", &spec(json!({}))), [stays("router")]);
+    assert_eq!(server.admits(Peer, "twice", &spec(json!({ "sourceAddress": "192.168.10.9" }))), NONE);
+
+    // Nodes are what it is about.
+    let on = |rack: &str| json!({ "nodeSelectors": [{ "matchLabels": { "rack": rack } }] });
+    server.admits(Peer, "router", &spec(on("a")));
+    assert_eq!(server.admits(Peer, "twice", &spec(on("b"))), NONE);
+    assert_eq!(server.admits(Peer, "twice", &spec(on("a"))), [stays("router")]);
+    assert_eq!(server.admits(Peer, "third", &spec(on("b"))), NONE);
+    // Secrets are not read, and decide nothing.
+    let secret = |more: Value| {
+        let mut spec = spec(more);
+        spec["passwordSecret"] = json!({ "name": "s" });
+        spec
+    };
+    assert_eq!(server.admits(Peer, "fourth", &secret(on("b"))), [not_opened("third")]);
+
+    // MetalLB refuses them by the text of their addresses.
+    let mut frr = bench("frr");
+    frr.admits(Peer, "six", &peer("fd00:10::1", &json!({})));
+    let warnings = frr.admits(Peer, "again", &peer("fd00:10:0::1", &json!({})));
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert!(warnings[0].contains("excludes that of BGPPeer six"), "{warnings:?}");
+}

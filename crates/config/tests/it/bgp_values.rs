@@ -16,10 +16,10 @@ use similar_asserts::assert_eq;
 
 use crate::build::{addresses, community, fresh, labels, object};
 
-const OWN: &str = "n1";
+pub(crate) const OWN: &str = "n1";
 
 /// A speaker on n1, one of two nodes.
-fn speaker(bgp_type: BgpType) -> Resources {
+pub(crate) fn speaker(bgp_type: BgpType) -> Resources {
     let node = |name: &str| (NodeName::from(name), labels(&[("name", name)]));
     Resources {
         bgp_type,
@@ -29,7 +29,7 @@ fn speaker(bgp_type: BgpType) -> Resources {
     }
 }
 
-fn peer_created(name: &str, age: u32, more: &Value) -> BGPPeer {
+pub(crate) fn peer_created(name: &str, age: u32, more: &Value) -> BGPPeer {
     let mut spec = json!({ "myASN": 64512, "peerASN": 64513, "peerAddress": "192.168.10.1" });
     for (key, value) in more.as_object().unwrap() {
         spec[key] = value.clone();
@@ -48,11 +48,11 @@ fn annotated(key: &str, value: &str) -> BGPPeer {
     peer
 }
 
-fn then(before: &Evaluation, resources: &Resources) -> Evaluation {
+pub(crate) fn then(before: &Evaluation, resources: &Resources) -> Evaluation {
     evaluate(resources, &before.last_good)
 }
 
-fn with(bgp_type: BgpType, peers: &[BGPPeer]) -> Evaluation {
+pub(crate) fn with(bgp_type: BgpType, peers: &[BGPPeer]) -> Evaluation {
     fresh(&Resources { bgp_peers: peers.to_vec(), ..speaker(bgp_type) })
 }
 
@@ -68,7 +68,7 @@ fn session(bgp_type: BgpType, more: &Value) -> BgpPeer {
         .unwrap_or_else(|| panic!("{evaluation:?}"))
 }
 
-fn sessions(config: &Config) -> Vec<&str> {
+pub(crate) fn sessions(config: &Config) -> Vec<&str> {
     config.bgp.peers.keys().map(PeerName::as_str).collect()
 }
 
@@ -228,39 +228,6 @@ fn a_field_that_is_not_served_keeps_its_peer_closed_or_as_it_was_and_is_named() 
     let native = with(BgpType::Native, &[peer(&json!({ "vrf": "red" }))]);
     assert_eq!(native.verdict, Err("peer 192.168.10.1 has vrf set on native bgp mode".to_owned()));
     assert_eq!((native.unsupported.len(), sessions(&native.config)), (0, vec![]));
-}
-
-#[test]
-fn of_two_peers_that_exclude_each_other_the_older_has_its_session_bg_18() {
-    let rival = |name: &str, age: u32, more: Value| peer_created(name, age, &more);
-    let text = "the session with 192.168.10.1 is not opened: on one node it excludes that of BGPPeer q, which is older";
-    for (bgp_type, more, excluded) in [
-        (BgpType::Native, json!({}), true),
-        (BgpType::Native, json!({ "myASN": 64999, "holdTime": "9s" }), true),
-        (BgpType::Native, json!({ "peerPort": 1179 }), false),
-        (BgpType::Native, json!({ "sourceAddress": "192.168.10.99" }), false),
-        (BgpType::Native, json!({ "peerAddress": "192.168.10.2", "routerID": "1.1.1.1" }), false),
-        (BgpType::Frr, json!({ "peerPort": 1179 }), true),
-        (BgpType::Native, json!({ "nodeSelectors": [{ "matchLabels": { "name": "n2" } }] }), false),
-    ] {
-        // Before q by name, after it by age.
-        let peers = [rival("a", 9, more.clone()), rival("q", 1, json!({}))];
-        let evaluation = with(bgp_type, &peers);
-        let here = more.get("nodeSelectors").is_none();
-        assert_eq!(sessions(&evaluation.config).contains(&"a"), !excluded && here, "{more}");
-        assert!(evaluation.config.bgp.peers.contains_key("q"), "{more}");
-        let told = evaluation.diagnostics.iter().any(|d| d.name == "a" && d.message == text);
-        assert_eq!(told, excluded, "{more}: {:?}", evaluation.diagnostics);
-    }
-    // An edit that gets in the way of an older one leaves the session as it was.
-    let q = rival("q", 1, json!({}));
-    let before = with(BgpType::Native, &[q.clone(), rival("r", 2, json!({ "peerAddress": "192.168.10.2" }))]);
-    let after = then(
-        &before,
-        &Resources { bgp_peers: vec![q, rival("r", 2, json!({}))], ..speaker(BgpType::Native) },
-    );
-    assert_eq!(after.config.bgp, before.config.bgp);
-    assert!(after.diagnostics[0].message.contains("stays as it was"), "{:?}", after.diagnostics);
 }
 
 #[test]

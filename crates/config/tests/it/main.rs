@@ -11,6 +11,7 @@ mod admission_warnings;
 mod advertisements;
 mod api_server;
 mod bgp;
+mod bgp_rivals;
 mod bgp_values;
 mod build;
 mod cases;

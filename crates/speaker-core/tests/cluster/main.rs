@@ -5,6 +5,7 @@
 mod api;
 mod bench;
 mod bgp;
+mod bgp_lasting;
 mod bgp_rows;
 mod chaos;
 mod collection;

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Sessions that go on, whatever becomes of other objects.
+
+use serde_json::{Value, json};
+
+use crate::bench::{Bench, NODE1, NODE2, config};
+use crate::bgp::{edit, label, peer, serve, statuses, table, take_log, tutorial};
+
+const A: &str = "192.168.20.100";
+
+/// A peer at the router's address, older or younger than the router's own object.
+fn other(name: &str, created: &str, more: Value) -> Value {
+    let mut object = config(name, peer(more));
+    object["metadata"]["creationTimestamp"] = json!(created);
+    object
+}
+
+/// The router is told a route, and an older peer is in nobody's way: at another port, or not for this node.
+fn beside_an_older_one(more: Value) -> Bench {
+    let mut bench = tutorial();
+    serve(&mut bench, "web", A, &[NODE1, NODE2]);
+    bench.api.put("BGPPeer", other("older", "2025-01-01T00:00:00Z", more));
+    bench.settle();
+    take_log(&mut bench);
+    bench
+}
+
+/// What the speaker of node 1 says of its configuration.
+fn summary(bench: &Bench) -> (String, String) {
+    let states = bench.api.list("ConfigurationState");
+    let own = states.into_iter().find(|state| state["metadata"]["name"] == format!("speaker-{NODE1}"));
+    let status = &own.unwrap()["status"];
+    let text = |field: &str| status[field].as_str().unwrap_or_default().to_owned();
+    (text("result"), text("errorSummary"))
+}
+
+#[test]
+fn a_peer_that_gets_in_the_way_of_a_session_waits_however_old_it_is() {
+    let rack = json!([{ "matchLabels": { "rack": "one" } }]);
+    for (how, before, bring_about) in [
+        (
+            "an edit of its port",
+            json!({ "peerPort": 180 }),
+            (|bench| edit(bench, "BGPPeer", "older", &json!({ "peerPort": 179 }))) as fn(&mut Bench),
+        ),
+        ("an edit of its selector", json!({ "nodeSelectors": rack }), |bench| {
+            edit(bench, "BGPPeer", "older", &json!({ "nodeSelectors": null }));
+        }),
+        ("a label of the node", json!({ "nodeSelectors": rack }), |bench| {
+            label(bench, NODE1, &json!({ "rack": "one" }));
+        }),
+    ] {
+        let mut bench = beside_an_older_one(before);
+        assert_eq!(summary(&bench), ("Valid".to_owned(), String::new()), "{how}");
+        bring_about(&mut bench);
+        assert_eq!(take_log(&mut bench), [""; 0], "{how}: no session is touched, no route withdrawn");
+        assert_eq!(table(&bench, "router"), [format!("{A}/32")], "{how}");
+        // The router's own object still does what it says, and makes way when it is gone.
+        edit(&mut bench, "BGPPeer", "router", &json!({ "holdTime": "30s" }));
+        assert_eq!(take_log(&mut bench), ["edit router"], "{how}");
+        bench.api.delete("BGPPeer", "metallb-system", "router");
+        bench.settle();
+        let log = take_log(&mut bench);
+        assert!(log.contains(&"close router".to_owned()), "{how}: {log:?}");
+        let sessions: Vec<_> = bench.speakers[NODE1].sessions.keys().map(ToString::to_string).collect();
+        assert_eq!(sessions, ["older"], "{how}");
+        assert_eq!(bench.speakers[NODE1].sessions["older"].remote.port(), 179, "{how}");
+        assert!(statuses(&bench).contains(&format!("web@{NODE1}: older")), "{how}: {:?}", statuses(&bench));
+    }
+}
+
+#[test]
+fn a_speaker_that_starts_anew_opens_the_older_of_two_peers() {
+    let mut bench = beside_an_older_one(json!({ "peerPort": 180 }));
+    edit(&mut bench, "BGPPeer", "older", &json!({ "peerPort": 179 }));
+    bench.start(NODE1, "2");
+    bench.settle();
+    let sessions: Vec<_> = bench.speakers[NODE1].sessions.keys().map(ToString::to_string).collect();
+    assert_eq!(sessions, ["older"]);
+}
