@@ -57,6 +57,17 @@ pub enum Hops {
     Gtsm(u8),
 }
 
+/// Why there is no session, in a sentence, for whoever is to mend it. Where nothing answers and there is a password, that
+/// may be why.
+pub fn reason(down: &Down, password: Option<&Password>) -> String {
+    match down {
+        Down::NoAnswer if password.is_some() => {
+            format!("{down}; the router may have another password, or none, and then answers nothing")
+        }
+        _ => down.to_string(),
+    }
+}
+
 /// How a session is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerReport {

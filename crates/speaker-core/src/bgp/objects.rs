@@ -12,15 +12,15 @@ use std::time::Duration;
 use ferrolb_api::bgpsession::{BGPSessionFailure, BGPSessionStatus};
 use ferrolb_api::request::{ApiRequest, Resource, Verb, WriteResult};
 use ferrolb_api::{BGPSession, Change, labels};
-use ferrolb_bgp::{Down, State};
+use ferrolb_bgp::State;
 use ferrolb_config::BgpPeer;
 use ferrolb_net_types::{NodeName, PeerName, Time};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::PeerReport;
 use super::sessions::{Known, Sessions};
+use super::{PeerReport, reason};
 use crate::io::{Settings, WriteId};
 use crate::pause::doubled;
 
@@ -294,20 +294,13 @@ fn status(node: &NodeName, name: &PeerName, peer: &BgpPeer, known: Option<&Known
         prefixes_told: number(report.told),
         drops: u32::try_from(report.drops).unwrap_or(u32::MAX),
         last_failure: report.last_down.as_ref().zip(known.failed).map(|((_, down), time)| {
-            BGPSessionFailure { time: whole_seconds(time), reason: reason(down, peer) + &dropped(known) }
+            BGPSessionFailure {
+                time: whole_seconds(time),
+                reason: reason(down, peer.password.as_ref()) + &dropped(known),
+            }
         }),
         finding: report.finding.clone().unwrap_or_default(),
         ..status
-    }
-}
-
-/// Why there is no session; where nothing answers and there is a password, that may be why.
-fn reason(down: &Down, peer: &BgpPeer) -> String {
-    match down {
-        Down::NoAnswer if peer.password.is_some() => {
-            format!("{down}; the router may have another password, or none, and then answers nothing")
-        }
-        _ => down.to_string(),
     }
 }
 

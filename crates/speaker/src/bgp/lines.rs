@@ -3,98 +3,86 @@
 
 use ferrolb_bgp::wire::Notification;
 use ferrolb_bgp::{Down, Notice, State};
-use ferrolb_net_types::IpFamily;
-use ferrolb_speaker_core::bgp::PeerPlan;
+use ferrolb_config::Password;
+use ferrolb_net_types::{IpFamily, PeerName};
+use ferrolb_speaker_core::bgp::{PeerPlan, reason};
 
 /// The keys that every line of a session has.
 #[derive(Debug)]
 pub(super) struct Lines {
-    /// The peer's address, without the port.
+    /// The BGPPeer: several may have one address.
+    name: PeerName,
+    /// The peer's address; MetalLB has it without the port.
     peer: String,
+    port: u16,
     local_asn: String,
     peer_asn: String,
+    password: Option<Password>,
+}
+
+/// A line of a session: its level, its [`Lines`], and what only this one has.
+macro_rules! line {
+    ($level:ident, $lines:expr, $($rest:tt)+) => {{
+        let Lines { name, peer, port, local_asn, peer_asn, .. } = $lines;
+        tracing::$level!(peer, port, name = %name, localASN = local_asn, peerASN = peer_asn, $($rest)+)
+    }};
 }
 
 impl Lines {
-    pub(super) fn new(plan: &PeerPlan) -> Self {
+    pub(super) fn new(name: &PeerName, plan: &PeerPlan) -> Self {
         Self {
+            name: name.clone(),
             peer: plan.remote.ip().to_string(),
+            port: plan.remote.port(),
             local_asn: plan.settings.asn.to_string(),
             peer_asn: plan.settings.peer.to_string(),
+            password: plan.password.clone(),
         }
     }
 
     pub(super) fn state(&self, to: State) {
         if to == State::Established {
-            let Self { peer, local_asn, peer_asn } = self;
-            tracing::info!(
-                event = "sessionUp",
-                peer,
-                localASN = local_asn,
-                peerASN = peer_asn,
-                "BGP session established"
-            );
+            line!(info, self, event = "sessionUp", "BGP session established");
         }
     }
 
     pub(super) fn notice(&self, notice: &Notice) {
-        let Self { peer, local_asn, peer_asn } = self;
         match notice {
             Notice::Down { was, down } => self.down(*was, down),
             other => {
                 if let Some(finding) = finding(other) {
-                    tracing::warn!(
-                        event = "sessionFinding",
-                        peer,
-                        localASN = local_asn,
-                        peerASN = peer_asn,
-                        finding,
-                        "BGP session goes on with a flaw"
-                    );
+                    line!(warn, self, event = "sessionFinding", finding, "BGP session goes on with a flaw");
                 }
             }
         }
     }
 
     pub(super) fn password_changed(&self) {
-        tracing::info!(
-            event = "passwordChanged",
-            peer = self.peer,
-            "BGP session goes on with another password"
-        );
+        line!(info, self, event = "passwordChanged", "BGP session goes on with another password");
+    }
+
+    pub(super) fn password_refused(&self, error: &ferrolb_linux::Error) {
+        line!(warn, self, event = "passwordChanged", %error, "a connection cannot go on with it");
     }
 
     fn down(&self, was: State, down: &Down) {
-        let Self { peer, local_asn, peer_asn } = self;
+        let reason = reason(down, self.password.as_ref());
         if let Down::Told(notification) = down {
+            // MetalLB has the code alone; what it means, and what the router says to it, is what helps.
             let error = told(notification);
-            tracing::error!(
-                event = "peerNotification",
-                peer,
-                localASN = local_asn,
-                peerASN = peer_asn,
+            line!(
                 error,
+                self,
+                event = "peerNotification",
+                error,
+                reason,
                 "peer sent notification, closing session"
             );
         }
         if was == State::Established {
-            tracing::warn!(
-                event = "sessionDown",
-                peer,
-                localASN = local_asn,
-                peerASN = peer_asn,
-                reason = %down,
-                "BGP session down"
-            );
+            line!(warn, self, event = "sessionDown", reason, "BGP session down");
         } else if !matches!(down, Down::Told(_) | Down::Stopped(_) | Down::Reconfigured) {
-            tracing::error!(
-                op = "connect",
-                peer,
-                localASN = local_asn,
-                peerASN = peer_asn,
-                error = %down,
-                "failed to connect to peer"
-            );
+            line!(error, self, op = "connect", error = reason, "failed to connect to peer");
         }
     }
 }

@@ -136,7 +136,7 @@ impl Handle {
         let Some(thread) = &self.thread else { return };
         let shared = Arc::new(Shared { mailbox: Mailbox::default(), board: Board::new(self.news.clone()) });
         let seed = seed(self.node.as_str(), peer.as_str());
-        let task = Task::new(self.node.clone(), plan, seed, self.clocks, shared.clone());
+        let task = Task::new(self.node.clone(), peer.clone(), plan, seed, self.clocks, shared.clone());
         thread.runtime.spawn(task.run());
         self.sessions.insert(peer, shared);
     }

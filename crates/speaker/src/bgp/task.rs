@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use ferrolb_bgp::{Close, ConnectionId, Goodbye, Input, Notice, Output, Session, State};
 use ferrolb_kube_support::daemon::Clocks;
-use ferrolb_net_types::{IpFamily, NodeName, Time};
+use ferrolb_net_types::{IpFamily, NodeName, PeerName, Time};
 use ferrolb_speaker_core::bgp::{PeerPlan, PeerReport};
 use tokio::io::Ready;
 use tokio::task::JoinSet;
@@ -27,6 +27,8 @@ use super::{Change, Shared};
 
 pub(super) struct Task {
     node: NodeName,
+    /// The BGPPeer.
+    name: PeerName,
     clocks: Clocks,
     shared: Arc<Shared>,
     _presence: Presence,
@@ -65,6 +67,7 @@ struct Findings {
 impl Task {
     pub(super) fn new(
         node: NodeName,
+        name: PeerName,
         plan: PeerPlan,
         seed: u64,
         clocks: Clocks,
@@ -76,7 +79,8 @@ impl Task {
             clocks,
             _presence: Presence(shared.clone()),
             shared,
-            lines: Lines::new(&plan),
+            lines: Lines::new(&name, &plan),
+            name,
             session: Session::new(now, plan.settings.clone(), seed),
             plan,
             dialling: None,
@@ -157,13 +161,13 @@ impl Task {
             self.input(Input::Stop(Goodbye::reset(&format!("{what} has changed"))));
             self.carry_out();
             self.plan = plan;
-            self.lines = Lines::new(&self.plan);
+            self.lines = Lines::new(&self.name, &self.plan);
             self.input(Input::Configure(settings));
             self.restart();
             return;
         }
         let before = std::mem::replace(&mut self.plan, plan);
-        self.lines = Lines::new(&self.plan);
+        self.lines = Lines::new(&self.name, &self.plan);
         if before.settings != self.plan.settings {
             self.input(Input::Configure(settings));
         }
@@ -180,7 +184,7 @@ impl Task {
             match line.set_password(self.plan.remote.ip(), password) {
                 Ok(()) => self.lines.password_changed(),
                 Err(error) => {
-                    tracing::warn!(event = "passwordChanged", %error, "a connection cannot go on with it");
+                    self.lines.password_refused(&error);
                     self.input(Input::Stop(Goodbye::reset("the password has changed")));
                     self.restart();
                 }

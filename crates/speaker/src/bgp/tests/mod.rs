@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Sessions over real sockets on loopback, with routers of every character.
 
+mod log;
 mod router;
 mod trouble;
 
