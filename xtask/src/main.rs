@@ -30,7 +30,7 @@ enum Command {
     Program(program::Args),
     /// Build the static program and an OCI archive with the images of both daemons, and check it.
     #[command(
-        after_help = "Examples:\n  cargo xtask image\n  cargo xtask image --image-prefix registry.example/ferrolb\n  cargo xtask image --program target/x86_64-unknown-linux-gnu/release/ferrolb"
+        after_help = "Examples:\n  cargo xtask image\n  cargo xtask image --image-prefix registry.example/ferrolb\n  cargo xtask image --program target/x86_64-unknown-linux-gnu/release/ferrolb-daemons"
     )]
     Image(ImageArgs),
     /// Check an archive: digests, sizes, contents, and that its programs run in it alone.
@@ -74,7 +74,7 @@ fn main() -> ExitCode {
 
 fn run(command: &Command) -> Result<()> {
     match command {
-        Command::Program(args) => println!("{}", args.build()?.display()),
+        Command::Program(args) => println!("{}", args.build()?.whole.display()),
         Command::Image(args) => image(args)?,
         Command::Verify { archive } => println!("{}", verify::archive(archive)?),
     }
@@ -85,7 +85,7 @@ fn image(args: &ImageArgs) -> Result<()> {
     let images = Images::new(&args.image_prefix, &args.tag)?;
     let program = match &args.program {
         Some(path) => path.clone(),
-        None => args.build.build()?,
+        None => args.build.build()?.shipped,
     };
     let program = program::stripped(&program)?;
     let platform = elf::platform(&program).context("the program cannot stand alone in an image")?;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The static program: what an image with no operating system in it can run.
+//! The static programs: what an image with no operating system in it can run, and the same with the bench.
 //!
-//! It is linked against the C library's static archive, which comes with its headers (`libc6-dev`), so that no other
+//! They are linked against the C library's static archive, which comes with its headers (`libc6-dev`), so that no other
 //! toolchain is needed. Names are then looked up in `/etc/hosts` and by DNS, without the plug-ins that a host may name in
 //! `/etc/nsswitch.conf`: a container has none of these anyway.
 
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
-use ferrolb_manifests::release::NAME;
+use ferrolb_manifests::release::{DAEMONS, NAME};
 
 /// How to build.
 #[derive(Clone, Debug, clap::Args)]
@@ -22,22 +22,31 @@ pub(crate) struct Args {
     target: String,
 }
 
+/// Where the programs are.
+#[derive(Clone, Debug)]
+pub(crate) struct Programs {
+    /// The one with the bench and the simulations.
+    pub(crate) whole: PathBuf,
+    /// What images hold.
+    pub(crate) shipped: PathBuf,
+}
+
 /// This machine's. Only these two have a C library whose static archive was tried, or will be.
 const OWN_TARGET: &str =
     if cfg!(target_arch = "aarch64") { "aarch64-unknown-linux-gnu" } else { "x86_64-unknown-linux-gnu" };
 
 impl Args {
-    /// Builds; gives the path of the program.
+    /// Builds both, so that neither is older than the other.
     ///
     /// # Errors
     /// Cargo fails; it says why on standard error.
-    pub(crate) fn build(&self) -> Result<PathBuf> {
+    pub(crate) fn build(&self) -> Result<Programs> {
         let flags = format!("target.{}.rustflags=['-C', 'target-feature=+crt-static']", self.target);
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         // Cargo adds these flags to those of its configuration file, which chooses the linker.
         let status = Command::new(cargo)
             .current_dir(root())
-            .args(["build", "--locked", "--package", NAME, "--bin", NAME])
+            .args(["build", "--locked", "--package", NAME, "--bins"])
             .args(["--profile", &self.profile, "--target", &self.target, "--config", &flags])
             .status()
             .context("start cargo")?;
@@ -45,7 +54,8 @@ impl Args {
         let target =
             std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
         let directory = if self.profile == "dev" { "debug" } else { &self.profile };
-        Ok(target.join(&self.target).join(directory).join(NAME))
+        let directory = target.join(&self.target).join(directory);
+        Ok(Programs { whole: directory.join(NAME), shipped: directory.join(DAEMONS) })
     }
 }
 

@@ -17,7 +17,7 @@ Applying it again leaves what the cluster filled in: certificates, statuses, wha
 
 /// What `ferrolb manifests` takes.
 #[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Args {
+pub struct Args {
     /// Namespace of everything that has one.
     #[arg(long, default_value = ferrolb_api::DEFAULT_NAMESPACE)]
     namespace: String,
@@ -52,12 +52,15 @@ mod tests {
     use clap::Parser as _;
 
     use super::*;
-    use crate::{Cli, Command};
+
+    #[derive(clap::Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
 
     fn printed(arguments: &[&str]) -> anyhow::Result<String> {
-        let words = ["ferrolb", "manifests"].iter().chain(arguments);
-        let Command::Manifests(args) = Cli::parse_from(words).command else { panic!("another command") };
-        text(&args)
+        text(&Cli::parse_from(["manifests"].iter().chain(arguments)).args)
     }
 
     #[test]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The binary as a person or a manifest calls it: names, exit codes, what goes to which stream.
+//! The programs as a person or a manifest calls them: names, exit codes, what goes to which stream.
 #![allow(clippy::unwrap_used, reason = "what a helper cannot do fails the test")]
 
 use std::ffi::OsStr;
@@ -8,7 +8,10 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-const BINARY: &str = env!("CARGO_BIN_EXE_ferrolb");
+/// What images hold.
+const BINARY: &str = env!("CARGO_BIN_EXE_ferrolb-daemons");
+/// What a developer has: the same, and more.
+const WHOLE: &str = env!("CARGO_BIN_EXE_ferrolb");
 
 /// What the daemons need before anything else is looked at.
 const NEEDED: &[&str] = &["--namespace=metallb-system", "--pod-name=p"];
@@ -33,6 +36,34 @@ fn stdout(output: &Output) -> String {
 
 fn ferrolb(args: &[&str], env: &[(&str, &str)]) -> Output {
     call(Path::new(BINARY), args, env)
+}
+
+#[test]
+fn images_hold_no_bench_and_the_whole_program_has_everything_that_they_hold() {
+    for word in ["lab", "sim", "__fakekube", "__metallb-speaker"] {
+        let refused = ferrolb(&[word], &[]);
+        assert_eq!(code(&refused), 2, "{word}");
+        assert!(
+            stderr(&refused).contains(&format!("unrecognized subcommand '{word}'")),
+            "{}",
+            stderr(&refused)
+        );
+    }
+    let whole = |args: &[&str]| call(Path::new(WHOLE), args, &[]);
+    assert!(stdout(&whole(&["lab", "--help"])).contains("ferrolb lab"));
+    for args in [
+        &["crds"][..],
+        &["manifests", "-o", "json"],
+        &["version"],
+        &["controller", "-h"],
+        &["speaker", "--no-such-flag"],
+    ] {
+        assert_eq!(whole(args), ferrolb(args, &[]), "{args:?}");
+    }
+    let help = stdout(&whole(&["--help"]));
+    for line in stdout(&ferrolb(&["--help"], &[])).lines().filter(|line| line.starts_with("  ferrolb ")) {
+        assert!(help.contains(line), "{line:?} is not in {help}");
+    }
 }
 
 #[test]
@@ -66,9 +97,11 @@ fn the_version_is_printed_for_people_and_for_programs() {
 #[test]
 fn a_link_named_as_a_daemon_is_that_daemon_with_go_s_flags() {
     let directory = tempfile::tempdir().unwrap();
-    for name in ["controller", "speaker"] {
+    for (name, of) in [("controller", BINARY), ("speaker", BINARY), ("controller", WHOLE), ("speaker", WHOLE)]
+    {
         let program = directory.path().join(name);
-        symlink(BINARY, &program).unwrap();
+        let _ = std::fs::remove_file(&program);
+        symlink(of, &program).unwrap();
         let help = call(&program, &["-h"], &[]);
         assert_eq!(code(&help), 0, "{name}");
         assert!(stderr(&help).starts_with(&format!("Usage of {name}:\n  -")), "{}", stderr(&help));

@@ -14,6 +14,7 @@ use anyhow::{Context as _, Result, bail};
 use ferrolb_linux::Namespace;
 use ferrolb_linux::container::{self, Spec};
 use ferrolb_linux::process::{Identity, Pid};
+use ferrolb_manifests::release::DAEMONS;
 use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
 use tokio::process::{Child, Command};
@@ -245,6 +246,17 @@ pub(crate) fn program() -> Result<PathBuf> {
     Ok(PathBuf::from("/proc/self/exe"))
 }
 
+/// The file of the program whose daemons the bench runs: what images hold, where it lies beside the running program, since
+/// both were built at once; else the running program, which has the daemons too.
+pub(crate) fn daemons() -> Result<PathBuf> {
+    let own = program()?;
+    Ok(shipped_beside(&own).unwrap_or(own))
+}
+
+fn shipped_beside(own: &Path) -> Option<PathBuf> {
+    Some(own.with_file_name(DAEMONS)).filter(|shipped| shipped.is_file())
+}
+
 /// A word as a shell would need it.
 pub(crate) fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@+%".contains(c);
@@ -265,6 +277,19 @@ mod tests {
 
     async fn here(argv: &[&str], stdin: Option<&str>, limit: Duration) -> Outcome {
         run(None, argv, &[], stdin, limit).await.unwrap()
+    }
+
+    #[test]
+    fn the_daemons_are_those_of_the_images_where_they_were_built() {
+        let directory = tempfile::tempdir().unwrap();
+        let own = directory.path().join("ferrolb");
+        assert_eq!(shipped_beside(&own), None);
+        let shipped = directory.path().join("ferrolb-daemons");
+        std::fs::create_dir(&shipped).unwrap();
+        assert_eq!(shipped_beside(&own), None);
+        std::fs::remove_dir(&shipped).unwrap();
+        std::fs::write(&shipped, "").unwrap();
+        assert_eq!(shipped_beside(&own), Some(shipped));
     }
 
     #[tokio::test]

@@ -9,6 +9,9 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The project's name.
 pub const NAME: &str = "ferrolb";
 
+/// Name of the program that images hold. In them it has the project's.
+pub const DAEMONS: &str = "ferrolb-daemons";
+
 /// Where the source code is published; `None` while it is not.
 pub const REPOSITORY: Option<&str> = None;
 

@@ -11,7 +11,7 @@ use clap::{Subcommand, ValueEnum};
 use ferrolb_sim::Broken;
 use serde_json::{Value, json};
 
-use crate::print;
+use ferrolb_program::print;
 
 /// What is simulated.
 #[derive(Debug, Subcommand)]

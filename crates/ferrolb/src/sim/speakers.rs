@@ -52,7 +52,8 @@ pub(crate) struct Args {
 /// Clusters, as (nodes, speakers of MetalLB, sequences).
 type Plan = [(u16, u16, u64)];
 
-const USUAL: &Plan = &[(3, 0, 2000), (3, 1, 500), (3, 2, 500), (4, 2, 500), (10, 0, 2000), (10, 4, 50), (100, 0, 5)];
+const USUAL: &Plan =
+    &[(3, 0, 2000), (3, 1, 500), (3, 2, 500), (4, 2, 500), (10, 0, 2000), (10, 4, 50), (100, 0, 5)];
 
 const FULL: &Plan = &[
     (2, 0, 500),

@@ -125,7 +125,7 @@ impl Daemon {
 
     fn launch(&self) -> Result<Launch> {
         let Settings { namespace, kubeconfig, bgp_type, metrics_port, health_port, .. } = &self.settings;
-        let program = launch::program()?;
+        let program = launch::daemons()?;
         let mut environment = vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())];
         if let Some(bgp_type) = bgp_type {
             environment.push(("METALLB_BGP_TYPE".to_owned(), bgp_type.clone()));

@@ -2,8 +2,8 @@
 //! From a Pod to a process: program, environment, files and privileges, as a container runtime reads them.
 //!
 //! Images are names of programs that the lab has: `ferrolb/speaker`, `ferrolb/controller` and `ferrolb/hello`; and
-//! `quay.io/metallb/speaker`, which is a stand-in. In each, the one binary lies at the path that the image's entry point
-//! names.
+//! `quay.io/metallb/speaker`, which is a stand-in. In each, a program of ours lies at the path that the image's entry point
+//! names: in those of the daemons what their images hold.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -42,9 +42,9 @@ pub(crate) fn launch(
 ) -> Result<Launch> {
     let spec = pod.spec.as_ref().context("the Pod has no spec")?;
     let container = only_container(pod)?;
-    let (path, first) = program_of(container.image.as_deref().unwrap_or_default())?;
-    let mut argv = vec![path.to_owned()];
-    argv.extend(first.iter().map(|word| (*word).to_owned()));
+    let image = Image::named(container.image.as_deref().unwrap_or_default())?;
+    let mut argv = vec![image.path.to_owned()];
+    argv.extend(image.words.iter().map(|word| (*word).to_owned()));
 
     let mut environment = vec![
         ("PATH".to_owned(), "/".to_owned()),
@@ -57,8 +57,8 @@ pub(crate) fn launch(
     }
     argv.extend(container.args.iter().flatten().map(|argument| expanded(argument, &environment)));
 
-    let binary = Content::Bind { source: launch::program()?, read_only: true };
-    let mut mounts = vec![Mount { target: PathBuf::from(path), content: binary }];
+    let binary = Content::Bind { source: (image.program)()?, read_only: true };
+    let mut mounts = vec![Mount { target: PathBuf::from(image.path), content: binary }];
     mounts.extend(volumes.mounts(container)?);
 
     let security = container.security_context.clone().unwrap_or_default();
@@ -105,20 +105,33 @@ pub(crate) fn only_container(pod: &Pod) -> Result<&Container> {
     }
 }
 
-/// Path of the binary in the image, and the words that come before the container's arguments.
-fn program_of(image: &str) -> Result<(&'static str, &'static [&'static str])> {
-    let name = image.split('@').next().unwrap_or_default();
-    let name = name.strip_prefix("localhost/").unwrap_or(name);
-    match name.split(':').next().unwrap_or_default() {
-        "ferrolb/speaker" => Ok(("/speaker", &[])),
-        "ferrolb/controller" => Ok(("/controller", &[])),
-        "ferrolb/hello" => Ok(("/hello", &["__pod"])),
-        // Not at /speaker: by that name the binary is the daemon.
-        "quay.io/metallb/speaker" => Ok(("/metallb-speaker", &["__metallb-speaker"])),
-        _ => bail!(
-            "the bench has no image {image:?}: it has ferrolb/speaker, ferrolb/controller, ferrolb/hello and a \
-             stand-in for quay.io/metallb/speaker"
-        ),
+/// What the bench has instead of an image.
+struct Image {
+    /// Path of the program in it.
+    path: &'static str,
+    /// What comes before the container's arguments.
+    words: &'static [&'static str],
+    /// Which file of this machine the program is.
+    program: fn() -> Result<PathBuf>,
+}
+
+impl Image {
+    fn named(image: &str) -> Result<Self> {
+        let name = image.split('@').next().unwrap_or_default();
+        let name = name.strip_prefix("localhost/").unwrap_or(name);
+        Ok(match name.split(':').next().unwrap_or_default() {
+            "ferrolb/speaker" => Self { path: "/speaker", words: &[], program: launch::daemons },
+            "ferrolb/controller" => Self { path: "/controller", words: &[], program: launch::daemons },
+            "ferrolb/hello" => Self { path: "/hello", words: &["__pod"], program: launch::program },
+            // Not at /speaker: by that name the program is the daemon.
+            "quay.io/metallb/speaker" => {
+                Self { path: "/metallb-speaker", words: &["__metallb-speaker"], program: launch::program }
+            }
+            _ => bail!(
+                "the bench has no image {image:?}: it has ferrolb/speaker, ferrolb/controller, ferrolb/hello and a \
+                 stand-in for quay.io/metallb/speaker"
+            ),
+        })
     }
 }
 
