@@ -93,9 +93,8 @@ impl Engine {
 
     /// Where other members are that do as memberlist does.
     pub(super) fn plain(&self) -> BTreeSet<SocketAddr> {
-        let plain = |member: &&Member| {
-            member.name != self.settings.name && member.is_usable() && is_plain(member)
-        };
+        let plain =
+            |member: &&Member| member.name != self.settings.name && member.is_usable() && is_plain(member);
         self.members.iter().filter(plain).filter_map(Member::socket).collect()
     }
 
