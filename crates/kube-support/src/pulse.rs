@@ -12,7 +12,7 @@ use kube::Client;
 use tokio::time::Instant;
 
 use crate::reach::Reach;
-use crate::request::send;
+use crate::request::{RequestError, send};
 
 /// What is felt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,17 +29,22 @@ pub enum Pulse {
 /// Says what changed, for ever. The server counts as answering at the beginning.
 pub async fn feel(client: Client, reach: Reach, say: impl FnMut(Pulse) + Send) {
     let ask = || async {
-        match send(&client, Method::GET, "/version", None, LIMIT).await {
-            Ok(_) => true,
-            Err(error) => {
-                if error.code == 0 {
-                    reach.lost(&error.message);
-                }
-                false
-            }
+        let answer = send(&client, Method::GET, "/version", None, LIMIT).await;
+        if let Err(error) = &answer
+            && !is_sign_of_life(error)
+        {
+            reach.lost(&error.message);
+            return false;
         }
+        true
     };
     follow(&reach, ask, say).await;
+}
+
+/// Whether an error comes from the server itself: who may not ask is answered all the same. By 5xx whatever stands before
+/// it says that it is away.
+const fn is_sign_of_life(error: &RequestError) -> bool {
+    matches!(error.code, 1..500)
 }
 
 async fn follow<A, F>(reach: &Reach, ask: A, mut say: impl FnMut(Pulse))
@@ -86,11 +91,15 @@ where
     }
 }
 
+/// The longest from the last sign of life of a server that went away until that is said, so also the longest by which
+/// two daemons can differ about when they heard it last.
+pub const NOTICED_WITHIN: Duration = Duration::from_secs(QUIET.as_secs() + LIMIT.as_secs());
+
 /// After so long without a sign of life the server is asked.
 const QUIET: Duration = Duration::from_secs(10);
 
 /// How long it may take to answer.
-const LIMIT: Duration = Duration::from_secs(5);
+const LIMIT: Duration = Duration::from_secs(2);
 
 /// How long to wait before it is asked again.
 const PAUSE: Duration = Duration::from_secs(2);
@@ -138,6 +147,16 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_server_that_refuses_to_answer_is_there() {
+        for (code, alive) in
+            [(0, false), (401, true), (403, true), (404, true), (429, true), (500, false), (503, false)]
+        {
+            let error = RequestError { code, ..RequestError::no_answer("") };
+            assert_eq!(is_sign_of_life(&error), alive, "{code}");
+        }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_server_that_is_heard_is_not_asked() {
         let server = server();
@@ -163,19 +182,19 @@ mod tests {
         let said = server.said.lock().unwrap().clone();
         let since = server.start + Duration::from_secs(60);
         assert_eq!(said.len(), 2, "{said:?}");
-        assert_eq!(said[0], (75, Pulse::Silent { since }));
-        assert!(said[1].1 == Pulse::Answers && said[1].0 < 128, "{said:?}");
+        assert_eq!(said[0], (60 + NOTICED_WITHIN.as_secs(), Pulse::Silent { since }));
+        assert!(said[1].1 == Pulse::Answers && said[1].0 < 125, "{said:?}");
     }
 
     #[tokio::test(start_paused = true)]
     async fn whoever_is_answered_first_ends_the_silence_at_once() {
         let server = server();
         server.up.store(false, Ordering::Relaxed);
-        pass(40).await;
+        pass(41).await;
         server.reach.answered();
         tokio::task::yield_now().await;
         tokio::task::yield_now().await;
         let said = server.said.lock().unwrap().clone();
-        assert_eq!(said.last(), Some(&(40, Pulse::Answers)), "{said:?}");
+        assert_eq!(said.last(), Some(&(41, Pulse::Answers)), "{said:?}");
     }
 }

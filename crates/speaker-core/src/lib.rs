@@ -29,5 +29,6 @@ pub mod wire;
 
 pub use crate::core::Core;
 pub use crate::io::{Effect, Input, Protocol, Settings, WriteId};
+pub use crate::outage::STALE_AFTER;
 pub use crate::peers::SpeakerPod;
 pub use crate::snapshot::SnapshotError;

@@ -34,31 +34,32 @@ impl Outage {
 
     /// Whether the API works, if that is news.
     pub(crate) fn news(&mut self, now: Time) -> Option<bool> {
-        let lost = self.unconfirmed || self.since.is_some_and(|since| since + LONG <= now);
+        let lost = self.unconfirmed || self.since.is_some_and(|since| since + STALE_AFTER <= now);
         (lost != std::mem::replace(&mut self.told, lost)).then_some(!lost)
     }
 
     /// When there may be news.
     pub(crate) fn next_deadline(&self) -> Option<Time> {
-        self.since.filter(|_| !self.told).map(|since| since + LONG)
+        self.since.filter(|_| !self.told).map(|since| since + STALE_AFTER)
     }
 }
 
-/// A silence this long makes a view stale.
-const LONG: Duration = Duration::from_secs(30);
+/// A silence of the API server this long makes a view stale; to be no shorter than it takes to notice one, so that all who
+/// lost it at the same moment say so as far apart as they heard it last.
+pub const STALE_AFTER: Duration = Duration::from_secs(13);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn thirty_seconds_of_silence_are_an_outage_and_one_answer_ends_it() {
+    fn thirteen_seconds_of_silence_are_an_outage_and_one_answer_ends_it() {
         let mut outage = Outage::default();
         assert_eq!((outage.news(Time::ZERO), outage.next_deadline()), (None, None));
         outage.silent(Time::millis(5_000));
-        assert_eq!(outage.news(Time::millis(34_999)), None);
-        assert_eq!(outage.next_deadline(), Some(Time::millis(35_000)));
-        assert_eq!(outage.news(Time::millis(35_000)), Some(false));
+        assert_eq!(outage.news(Time::millis(17_999)), None);
+        assert_eq!(outage.next_deadline(), Some(Time::millis(18_000)));
+        assert_eq!(outage.news(Time::millis(18_000)), Some(false));
         assert_eq!((outage.news(Time::millis(99_000)), outage.next_deadline()), (None, None));
         outage.answered();
         assert_eq!(outage.news(Time::millis(99_001)), Some(true));

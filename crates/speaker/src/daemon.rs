@@ -27,8 +27,8 @@ use ferrolb_kube_support::watch::Watch;
 use ferrolb_kube_support::writes::Writer;
 use ferrolb_net_types::PeerName;
 use ferrolb_speaker_core::bgp::PeerPlan;
-use ferrolb_speaker_core::wire::Report;
-use ferrolb_speaker_core::{Core, Effect, Input, Settings, WriteId};
+use ferrolb_speaker_core::wire::{BADGE_EVERY, Report, STALE_COUNTS_AFTER};
+use ferrolb_speaker_core::{Core, Effect, Input, STALE_AFTER, Settings, WriteId};
 use kube::Client;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -43,6 +43,18 @@ use crate::{bgp, member_list, speakers, trim, wire};
 
 /// Kinds that are watched; readiness waits for the first list of each.
 const KINDS: usize = 13;
+
+/// When all lose the API at the same moment nothing may move for it: a silence has to be noticed before it is one that
+/// counts, or who notices late says so later still; and who heard the server last must have said so, and have been heard by
+/// everybody, before what the first one said makes a difference.
+const _: () = {
+    let heard = BADGE_EVERY.as_secs() + SPREAD.as_secs();
+    assert!(STALE_AFTER.as_secs() > pulse::NOTICED_WITHIN.as_secs());
+    assert!(STALE_COUNTS_AFTER.as_secs() > pulse::NOTICED_WITHIN.as_secs() + heard);
+};
+
+/// How long gossip may take to reach every member of a large cluster.
+const SPREAD: Duration = Duration::from_secs(2);
 
 /// How long handing over and leaving may take before the process ends anyway.
 const LEAVE: Duration = Duration::from_millis(1500);

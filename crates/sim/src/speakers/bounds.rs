@@ -17,10 +17,15 @@ pub(super) const HEARING: Duration = Duration::from_secs(5);
 pub(super) const REJOIN: Duration = millis(2500);
 /// How long a watch of the API lags at most.
 pub(super) const WATCH: Duration = millis(300);
-/// How long without the API makes a view stale.
-pub(super) const STALE: Duration = Duration::from_secs(30);
+/// How long the API may have been silent, without anybody having asked, when it is lost: so far apart those that lose it
+/// together say so.
+pub(super) const QUIET: Duration = Duration::from_secs(12);
+/// How long without a word from the API makes a view stale.
+pub(super) const STALE: Duration = Duration::from_secs(13);
 /// How long it has to be said of a view before that counts.
-pub(super) const STALE_COUNTS: Duration = Duration::from_secs(5);
+pub(super) const STALE_COUNTS: Duration = Duration::from_secs(16);
+/// How long a speaker may take to notice that the API is back.
+pub(super) const ANSWERS: Duration = Duration::from_secs(4);
 /// How long a speaker waits at most before it says of itself what has changed.
 pub(super) const BADGE: Duration = Duration::from_secs(1);
 /// How often a member exchanges everything with another.

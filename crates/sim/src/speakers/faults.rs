@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use ferrolb_net_types::Time;
 
-use super::bounds::{BADGE, EXCHANGES, HANDOVER, HEARING, OVERLAP, STALE, STALE_COUNTS};
+use super::bounds::{ANSWERS, BADGE, EXCHANGES, HANDOVER, HEARING, OVERLAP, STALE, STALE_COUNTS};
 use super::links::USUAL_DELAY;
 use super::tally::{Cause, Mark};
 use super::traffic::Event;
-use super::world::{Pod, World};
+use super::world::{Node, Pod, World};
 
 /// A fault, with what it needs to be possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -463,18 +463,44 @@ fn api_lost_by_one(world: &mut World, number: usize) -> bool {
 fn api_lost_by_all(world: &mut World) -> bool {
     world.tell(|| "all speakers lose the API".to_owned());
     world.tally.count(Mark::ApiLostByAll);
+    let calm = |node: &Node| {
+        let enters = node.process.is_some() && !node.metallb && !node.eligible;
+        node.api && !node.stale && !node.asleep && !enters
+    };
+    let quiet = world.is_well() && world.nodes.iter().all(calm);
+    let before = quiet.then_some(world.gains);
     (0..world.nodes.len()).for_each(|number| world.set_api(number, false));
-    let hold = STALE + between(world, 500, 10_000);
+    // Longer than it takes the first of them to count as stale, in the end.
+    let hold = STALE + between(world, 500, 20_000);
     world.run_for(hold);
     settle(world);
+    stays(world, before);
     if world.rng.chance(50)
         && let Some(number) = victim(world)
     {
         world.tally.count(Mark::DiedWithoutApi);
         host_dies(world, number);
         settle(world);
+        return api_back(world);
     }
-    api_back(world)
+    api_back(world);
+    if before.is_some() {
+        world.run_for(ANSWERS + BADGE + world.bounds.spread());
+        stays(world, before);
+    }
+    true
+}
+
+/// No address has another owner than when so many had been gained.
+fn stays(world: &mut World, gains: Option<u64>) {
+    let Some(before) = gains else { return };
+    world.tally.count(Mark::Still);
+    if world.gains != before {
+        let moved = world.gains - before;
+        world.fail(Mark::Still, || {
+            format!("{moved} addresses have moved for want of the API, which nobody had")
+        });
+    }
 }
 
 fn api_back(world: &mut World) -> bool {
@@ -482,8 +508,13 @@ fn api_back(world: &mut World) -> bool {
     world.tally.count(Mark::ApiBack);
     (0..world.nodes.len()).for_each(|number| world.set_api(number, true));
     // They hear of it after a moment.
-    let moved =
-        Duration::from_millis(200) + STALE_COUNTS + BADGE + world.bounds.spread() + HANDOVER + OVERLAP;
+    let moved = Duration::from_millis(200)
+        + ANSWERS
+        + STALE_COUNTS
+        + BADGE
+        + world.bounds.spread()
+        + HANDOVER
+        + OVERLAP;
     world.judge.disturb(world.now, Cause::Api, moved, moved);
     true
 }

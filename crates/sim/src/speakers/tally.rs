@@ -15,6 +15,7 @@ marks! {
         Entered = "who begins to answer sees all that ran before and that it reaches",
         OneOwner = "no two that reach each other answer for one address, once they could know",
         RightOwner = "who should answer does, once all could know",
+        Still = "nothing moves when all lose the API, nor when all have it back",
         Whole = "left in peace, every member sees every other",
         Ends = "a speaker that is stopped ends in time",
         NotBusy = "no deadline is left behind",

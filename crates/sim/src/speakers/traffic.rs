@@ -466,6 +466,7 @@ impl World {
         self.tell(|| format!("node-{number} owns {owned:?}"));
         for address in &gained {
             self.tally.count(Mark::Moved);
+            self.gains += 1;
             if !self.nodes[number].held.contains(address) {
                 self.look_at_gain(number, *address);
             }

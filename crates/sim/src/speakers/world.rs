@@ -13,7 +13,7 @@ use ferrolb_net_types::{Mac, NodeName, Time};
 use ferrolb_speaker_core::wire::{Gossip, Peer, Wire};
 
 use super::agenda::Agenda;
-use super::bounds::{Bounds, HANDOVER, HEARING, OVERLAP, STALE, WATCH};
+use super::bounds::{ANSWERS, Bounds, HANDOVER, HEARING, OVERLAP, QUIET, STALE, WATCH};
 use super::cluster::Facts;
 use super::judge::Judge;
 use super::links::Links;
@@ -46,6 +46,8 @@ pub(super) struct World {
     pub(super) numbers: BTreeMap<NodeName, usize>,
     timers: BTreeSet<(Time, usize)>,
     codec: Codec,
+    /// How many addresses have been gained by a speaker.
+    pub(super) gains: u64,
     /// What speakers said of their view of the API may have been lost on the way.
     pub(super) words_lost: bool,
     /// The first rule that was broken.
@@ -176,6 +178,7 @@ impl World {
             numbers: names.iter().enumerate().map(|(number, name)| (name.clone(), number)).collect(),
             timers: BTreeSet::new(),
             codec: Codec::new(key.map(|key| Keyring::new(key, Vec::new()))),
+            gains: 0,
             words_lost: false,
             broken: None,
             story: telling.then(Vec::new),
@@ -330,11 +333,12 @@ impl World {
         node.api_changes += 1;
         let changes = node.api_changes;
         if reaches {
-            let soon = self.soon();
-            self.agenda.add(soon, Event::Watch { to: number });
-            self.agenda.add(soon, Event::ApiBack { to: number, changes });
+            let noticed = self.soon() + self.within(ANSWERS);
+            self.agenda.add(noticed, Event::Watch { to: number });
+            self.agenda.add(noticed, Event::ApiBack { to: number, changes });
         } else {
-            self.agenda.add(self.now + STALE, Event::ApiLost { to: number, changes });
+            let quiet = self.within(QUIET);
+            self.agenda.add(self.now + (STALE - quiet), Event::ApiLost { to: number, changes });
         }
     }
 
@@ -380,6 +384,11 @@ impl World {
 
     pub(super) const fn is_large(&self) -> bool {
         self.shape.nodes > LARGE
+    }
+
+    /// Any time up to this one.
+    fn within(&mut self, most: Duration) -> Duration {
+        Duration::from_micros(self.rng.below(most.as_micros() as u64 + 1))
     }
 
     /// How long something takes that goes through the API.

@@ -31,7 +31,7 @@ use ferrolb_net_types::{IfIndex, NodeName, Time};
 use answering::Manner;
 use disputes::{Claimant, Disputes};
 use membership::Answering;
-pub use membership::{Cause, Gossip, Membership, Peer, Trouble};
+pub use membership::{BADGE_EVERY, Cause, Gossip, Membership, Peer, STALE_COUNTS_AFTER, Trouble};
 use report::Pending;
 pub use report::Report;
 

@@ -135,12 +135,12 @@ fn what_was_kept_is_kept_anew_when_it_changes_and_only_then() {
 }
 
 #[test]
-fn an_api_that_is_silent_for_thirty_seconds_is_lost_and_its_first_answer_ends_that() {
+fn an_api_that_is_silent_for_thirteen_seconds_is_lost_and_its_first_answer_ends_that() {
     let (mut bench, _) = kept();
     let since = bench.now;
     bench.run(Duration::from_secs(12));
     bench.hear(NODE1, Input::ApiSilent { since });
-    bench.run(Duration::from_millis(17_900));
+    bench.run(Duration::from_millis(900));
     assert!(!bench.speakers[NODE1].api_lost);
     bench.run(Duration::from_millis(200));
     assert!(bench.speakers[NODE1].api_lost);

@@ -232,7 +232,7 @@ fn who_was_known_to_be_stale_gives_way_to_one_that_was_not() {
     for seed in 0..3 {
         let mut network = Network::settled(seed, 2, 12);
         network.input(1, Input::Api { working: false });
-        network.run(seconds(20));
+        network.run(seconds(30));
         let fresh = network.rightful_among(&[0].into());
         assert_eq!(network.owners(), fresh, "seed {seed}");
         network.forget();

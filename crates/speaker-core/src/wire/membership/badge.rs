@@ -13,11 +13,13 @@
 pub(super) struct Badge {
     /// It lost the Kubernetes API, so what it announces may be out of date.
     pub(super) stale: bool,
+    /// It has said so for so long, while others have the API, that it comes last in elections.
+    pub(super) last: bool,
 }
 
 impl Badge {
     pub(super) fn encode(self) -> Vec<u8> {
-        let flags = if self.stale { STALE } else { 0 };
+        let flags = if self.stale { STALE } else { 0 } | if self.last { LAST } else { 0 };
         [MAGIC, &[VERSION], &FEATURES.to_be_bytes(), &[flags]].concat()
     }
 
@@ -25,7 +27,8 @@ impl Badge {
     pub(super) fn read(meta: Option<&[u8]>) -> Option<Self> {
         let (_version, rest) = meta?.strip_prefix(MAGIC)?.split_first()?;
         let (_features, rest) = rest.split_first_chunk::<4>()?;
-        Some(Self { stale: rest.first()? & STALE != 0 })
+        let flags = rest.first()?;
+        Some(Self { stale: flags & STALE != 0, last: flags & LAST != 0 })
     }
 }
 
@@ -34,6 +37,7 @@ const VERSION: u8 = 1;
 /// No feature needs the others' consent yet.
 const FEATURES: u32 = 0;
 const STALE: u8 = 1;
+const LAST: u8 = 2;
 
 #[cfg(test)]
 mod tests {
@@ -41,8 +45,8 @@ mod tests {
 
     #[test]
     fn a_badge_is_read_as_it_was_written_and_also_with_what_later_versions_add() {
-        for stale in [false, true] {
-            let badge = Badge { stale };
+        for (stale, last) in [(false, false), (true, false), (true, true)] {
+            let badge = Badge { stale, last };
             let mut meta = badge.encode();
             assert_eq!(Badge::read(Some(&meta)), Some(badge));
             meta[MAGIC.len()] = 9;

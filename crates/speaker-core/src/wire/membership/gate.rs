@@ -192,9 +192,9 @@ impl Machine {
     fn enter(&mut self, now: Time, unheard: &[SocketAddr]) {
         let awaited = self.peers.iter().filter(|peer| peer.awaited).count();
         lines::joined(awaited, unheard);
-        self.find_split();
         self.gate = Gate::Open;
         self.dirty = true;
+        self.enter_last(now);
         self.expected.values_mut().for_each(|until| *until = now + EXPECTED);
         let badge = self.badge();
         self.shown = (badge, now);

@@ -24,6 +24,7 @@ use ferrolb_net_types::{NodeName, Time};
 use badge::Badge;
 use gate::Gate;
 use staleness::Staleness;
+pub use staleness::{BADGE_EVERY, STALE_COUNTS_AFTER};
 use troubles::Troubles;
 pub use troubles::{Cause, Trouble};
 
@@ -195,7 +196,7 @@ impl Machine {
     /// The control side has lost the API for too long, or has it again.
     pub(super) fn set_api(&mut self, now: Time, working: bool) {
         let node = self.node.clone();
-        self.staleness.said(now, &node, !working);
+        self.staleness.said(now, &node, Badge { stale: !working, last: false });
         self.settle(now);
     }
 
@@ -362,16 +363,16 @@ impl Machine {
             return;
         }
         let Some(node) = member.name.as_str().map(NodeName::from) else { return };
-        let stale = Badge::read(member.meta.as_deref()).is_some_and(|badge| badge.stale);
+        let badge = Badge::read(member.meta.as_deref()).unwrap_or_default();
         match change {
             Change::Joined => {
-                self.find_newcomer(&node, stale);
+                self.staleness.found(now, &node, badge);
                 self.reunited |= self.lost.remove(&member.name).is_some();
                 self.expected.remove(&node);
                 self.unheeded = false;
                 self.troubles.joined(&node);
             }
-            Change::Updated => self.staleness.said(now, &node, stale),
+            Change::Updated => self.staleness.said(now, &node, badge),
             Change::Left => self.staleness.gone(&node),
             // Names that no Pod has could be without end.
             Change::Died { .. } if self.peers.iter().any(|peer| peer.node == node) => {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Who has lost the Kubernetes API while others have it, and so comes last in elections.
 //!
-//! When the API is away for all, or back for all, they say so within moments of each other, and nothing may move for it.
-//! So what they say counts only once some have said so and others have not for a while.
+//! When the API is away for all, nothing may move for it. Each says so a fixed time after it heard the server last, which is
+//! as long ago as it can go without asking: what some say while others do not counts only once it has lasted for longer
+//! than that can differ. The two times together make half a minute. Those of whom it counts say that, too: so who comes to
+//! know of them only then, or sees the others late, does not take them for what they no longer are.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -35,21 +37,27 @@ struct Parted {
 }
 
 impl Staleness {
-    /// A member says of itself whether its view is stale.
-    pub(super) fn said(&mut self, now: Time, node: &NodeName, stale: bool) {
-        if !stale {
+    /// A member says of itself whether its view is stale. One that says that it comes last has been so for long.
+    pub(super) fn said(&mut self, now: Time, node: &NodeName, badge: Badge) {
+        if !badge.stale {
             self.said.remove(node);
+        } else if badge.last {
+            self.found_last(node);
         } else if !self.said.contains_key(node) {
             self.said.insert(node.clone(), now);
         }
     }
 
-    /// A member was found that may have been stale for long.
-    pub(super) fn found(&mut self, node: &NodeName, stale: bool) {
+    /// One that was no member is one, and says this of itself.
+    pub(super) fn found(&mut self, now: Time, node: &NodeName, badge: Badge) {
         self.gone(node);
-        if stale {
-            self.said.insert(node.clone(), Time::ZERO);
-        }
+        self.said(now, node, badge);
+    }
+
+    /// Others have found the same before, or will by its word: it counts at once if somebody's view is not stale.
+    fn found_last(&mut self, node: &NodeName) {
+        self.said.insert(node.clone(), Time::ZERO);
+        self.split = Some(Time::ZERO);
     }
 
     pub(super) fn gone(&mut self, node: &NodeName) {
@@ -87,15 +95,11 @@ impl Staleness {
         self.said.contains_key(node)
     }
 
-    /// The others were found to be divided, for who knows how long.
-    const fn found_split(&mut self) {
-        self.split = Some(Time::ZERO);
-    }
-
     /// Finds who comes last, given whether some of ours say that they are stale and others do not; whether that changed.
     fn weigh(&mut self, now: Time, split: bool) -> bool {
         self.split = if split { self.split.or(Some(now)) } else { None };
-        let ripe = |since: &Time| self.split.is_some_and(|split| split.max(*since) + COUNTS_AFTER <= now);
+        let ripe =
+            |since: &Time| self.split.is_some_and(|split| split.max(*since) + STALE_COUNTS_AFTER <= now);
         let counting =
             self.said.iter().filter(|(_, since)| ripe(since)).map(|(node, _)| node.clone()).collect();
         let before = std::mem::replace(&mut self.counting, counting);
@@ -105,7 +109,7 @@ impl Staleness {
     pub(super) fn next_deadline(&self) -> Option<Time> {
         let split = self.split?;
         let unripe = self.said.iter().filter(|(node, _)| !self.counting.contains(*node));
-        unripe.map(|(_, since)| split.max(*since) + COUNTS_AFTER).min()
+        unripe.map(|(_, since)| split.max(*since) + STALE_COUNTS_AFTER).min()
     }
 }
 
@@ -118,27 +122,14 @@ impl Machine {
         self.dirty |= self.staleness.weigh(now, all.len() > 1);
     }
 
-    /// What is found at the start counts at once: the others have seen it for longer. So does what this one says of itself,
-    /// if they have given its former process up: it is not to take over what it will have to give back.
-    pub(super) fn find_split(&mut self) {
-        let own = self.staleness.is_said(&self.node).then_some(true).filter(|_| !self.engine.is_held_alive());
-        if self.words().chain(own).collect::<BTreeSet<bool>>().len() > 1 {
-            if own.is_some() {
-                let node = self.node.clone();
-                self.staleness.found(&node, true);
-            }
-            self.staleness.found_split();
+    /// Enters the list: if the others have given its former process up and its view is stale, it comes last at once. It is
+    /// not to take over what it will have to give back.
+    pub(super) fn enter_last(&mut self, now: Time) {
+        if self.staleness.is_said(&self.node) && !self.engine.is_held_alive() && self.anybody_is_fresh() {
+            let node = self.node.clone();
+            self.staleness.found_last(&node);
         }
-    }
-
-    /// One that was no member is one, and says whether its view is stale. If that is so it counts at once, provided that
-    /// somebody's is not.
-    pub(super) fn find_newcomer(&mut self, node: &NodeName, stale: bool) {
-        self.staleness.found(node, stale);
-        let own_is_fresh = self.gate == Gate::Open && !self.staleness.is_said(&self.node);
-        if stale && (own_is_fresh || self.anybody_is_fresh()) {
-            self.staleness.found_split();
-        }
+        self.find_stale(now);
     }
 
     /// Whether each other of ours says that it is stale.
@@ -172,7 +163,7 @@ impl Machine {
 
     /// What the others are to know of this one.
     pub(super) fn badge(&self) -> Badge {
-        Badge { stale: self.staleness.is_said(&self.node) }
+        Badge { stale: self.staleness.is_said(&self.node), last: self.staleness.counts(&self.node) }
     }
 
     /// Shows the others what is new about this one, at most once a second.
@@ -200,11 +191,11 @@ impl Machine {
 }
 
 /// How long some have called their view stale and others not before that counts: longer than it takes everybody who has
-/// lost the API at the same moment to say so.
-const COUNTS_AFTER: Duration = Duration::from_secs(5);
+/// lost the API at the same moment, or has it back, to say so and to be heard.
+pub const STALE_COUNTS_AFTER: Duration = Duration::from_secs(16);
 
 /// How long one that was lost is held for stale: if it was restarted since, it does not know that it was, and both answer.
 const REMEMBERED: Duration = Duration::from_secs(300);
 
 /// No more than one change of the badge in this time, since MetalLB's speakers announce everything again at each.
-const BADGE_EVERY: Duration = Duration::from_secs(1);
+pub const BADGE_EVERY: Duration = Duration::from_secs(1);
