@@ -4,8 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use ferrolb_config::{Config, Labels};
+use ferrolb_config::{Config, Labels, Pool};
 use ferrolb_net_types::{IpFamily, NodeName, ServiceKey, parse_ip};
+
+use crate::plan::check;
 
 /// Everything a plan depends on.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +22,14 @@ pub struct Inputs<'a> {
     pub services: &'a BTreeMap<ServiceKey, Service>,
     /// Settings of the process.
     pub settings: &'a Settings,
+}
+
+impl<'a> Inputs<'a> {
+    /// The addresses of a Service that is to be announced somewhere, in the order of its status, and the pool that holds
+    /// them all; `None` if it is not to be announced anywhere.
+    pub fn held(&self, service: &ServiceKey) -> Option<(Vec<IpAddr>, &'a Pool)> {
+        check(self, self.services.get(service)?).ok()
+    }
 }
 
 /// Settings of the process that change decisions.

@@ -128,6 +128,9 @@ impl Intake {
     }
 
     pub(crate) fn nodes(&mut self, change: &Change<Node>) {
+        if self.resources.own_node.as_ref().is_some_and(|own| self.relabels(change, own)) {
+            tracing::info!(event = "nodeLabelsChanged", "Node labels changed, resyncing BGP peers");
+        }
         let nodes = &mut self.resources.nodes;
         self.changed |= match change {
             Change::Applied(node) => {

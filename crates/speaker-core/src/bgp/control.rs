@@ -94,7 +94,7 @@ impl Control {
         known: bool,
         effects: &mut impl Extend<Effect>,
     ) {
-        self.services.review(inputs.node, &self.plan, service, regarding, known, effects);
+        self.services.review(inputs, &self.plan, service, regarding, known, effects);
     }
 
     /// What the status of a Service should be: the peers that are told of it, once their session was up. Until sessions

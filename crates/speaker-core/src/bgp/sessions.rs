@@ -93,7 +93,7 @@ impl Sessions {
         let gone: Vec<_> = self.sessions.keys().filter(|name| !peers.contains_key(*name)).cloned().collect();
         for name in gone {
             if let Some(session) = self.sessions.remove(&name) {
-                log_gone(&session, why_gone(&name));
+                log_gone(&name, &session, why_gone(&name));
             }
             effects.extend([Effect::Session { peer: name, plan: None }]);
         }
@@ -108,6 +108,7 @@ impl Sessions {
                     tracing::info!(
                         event = "peerAdded",
                         peer = %peer.address,
+                        port = peer.port,
                         name = %name,
                         "peer configured, starting BGP session"
                     );
@@ -229,7 +230,7 @@ impl Session {
     }
 }
 
-fn log_gone(session: &Session, why: Gone) {
+fn log_gone(name: &PeerName, session: &Session, why: Gone) {
     let reason = match why {
         Gone::RemovedFromConfig => "removedFromConfig",
         Gone::FilteredByNodeSelector => "filteredByNodeSelector",
@@ -237,6 +238,8 @@ fn log_gone(session: &Session, why: Gone) {
     tracing::info!(
         event = "peerRemoved",
         peer = %session.peer.address,
+        port = session.peer.port,
+        name = %name,
         reason,
         "peer deconfigured, closing BGP session"
     );
