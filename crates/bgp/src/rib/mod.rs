@@ -209,10 +209,13 @@ impl AdjRibOut {
         }
     }
 
-    /// All routes of a family are to be told again (RFC 2918).
-    pub fn refresh(&mut self, family: IpFamily) {
+    /// All routes of these families are to be told again (RFC 2918).
+    pub fn refresh(&mut self, families: Families) {
+        if families.is_empty() {
+            return;
+        }
         for (prefix, entry) in &mut self.entries {
-            if prefix.family() == family && !matches!(entry.told, Told::Nothing) {
+            if families.contains(prefix.family()) && !matches!(entry.told, Told::Nothing) {
                 entry.told = Told::Something;
             }
         }

@@ -161,10 +161,10 @@ fn a_peer_that_asks_is_told_all_of_the_family_again() {
     rib.open(export(Families::BOTH));
     peer.drain(&mut rib);
     peer.log.clear();
-    rib.refresh(IpFamily::V4);
+    rib.refresh(Families::V4);
     assert_eq!(peer.said(&mut rib), ["+2"]);
     // What goes meanwhile is withdrawn; what changes there and back is told, since it was asked for.
-    rib.refresh(IpFamily::V4);
+    rib.refresh(Families::V4);
     rib.want(prefix(A), None);
     rib.want(prefix(B), route(2));
     rib.want(prefix(B), route(1));
@@ -393,7 +393,7 @@ proptest! {
                     rib.write(&mut out);
                     peer.hear(&out);
                 }
-                Move::Refresh(family) => rib.refresh(family),
+                Move::Refresh(family) => rib.refresh(Families::NONE.with(family)),
                 Move::Limit(new) => {
                     limit = new;
                     peer.limit = new;

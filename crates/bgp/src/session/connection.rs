@@ -6,7 +6,9 @@ use std::time::Duration;
 use ferrolb_net_types::{Asn, Time};
 
 use super::{ConnectionId, Down, Local, Settings, State};
-use crate::wire::{Capability, Context, Families, GracefulRestart, HoldTime, Open, Reader, RouterId};
+use crate::wire::{
+    Capability, Context, Families, GracefulRestart, HoldTime, Open, Reader, RouteRefresh, RouterId,
+};
 
 /// How long to wait for the peer's OPEN (RFC 4271, section 8.2.2: "a large value", four minutes).
 pub(super) const OPEN_HOLD: Duration = Duration::from_secs(240);
@@ -64,6 +66,8 @@ pub(super) struct Connection {
     pub(super) send_hold: Option<Time>,
     /// Bytes that are not written yet.
     pub(super) unwritten: usize,
+    /// The families whose routes the peer wants to be told again, and was not yet.
+    pub(super) asked: Families,
     /// A fault of the peer's was noticed already.
     pub(super) fault_noticed: bool,
 }
@@ -79,6 +83,7 @@ impl Connection {
             keepalive: None,
             send_hold: None,
             unwritten: 0,
+            asked: Families::NONE,
             fault_noticed: false,
         }
     }
@@ -114,6 +119,15 @@ impl Connection {
     pub(super) fn alive(&mut self, now: Time) {
         let hold = self.peer().map_or(OPEN_HOLD, |peer| peer.hold_time.duration());
         self.hold = (!hold.is_zero()).then(|| now + hold);
+    }
+
+    /// Notes that the peer wants all routes of a family again, if that was agreed on (RFC 2918, section 4). One that asks
+    /// without having been offered the capability is answered all the same.
+    pub(super) fn ask(&mut self, refresh: RouteRefresh) {
+        let agreed = self.peer().map_or(Families::NONE, |peer| peer.families);
+        if let Some(family) = refresh.family().filter(|family| agreed.contains(*family)) {
+            self.asked = self.asked.with(family);
+        }
     }
 
     /// The time of the next thing that is due.

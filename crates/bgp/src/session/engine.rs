@@ -14,7 +14,7 @@ use super::{
 };
 use crate::rib::{AdjRibOut, Mode, Written};
 use crate::route::{Export, NextHops};
-use crate::wire::{Message, MessageError, Open, RouteRefresh, RouterId, keepalive};
+use crate::wire::{Message, MessageError, Open, RouterId, keepalive};
 
 /// How long connecting may take.
 pub const DIAL: Duration = Duration::from_secs(10);
@@ -27,7 +27,8 @@ const STABLE: Duration = Duration::from_secs(30);
 
 /// The session with one peer, without its sockets and its clock.
 ///
-/// It never fails and never blocks. Work per call is bounded by what was handed in and by what may wait to be written.
+/// It never fails and never blocks. Work per call is bounded by what was handed in, by what may wait to be written and by
+/// one walk over the routes, whatever the peer says.
 #[derive(Debug)]
 pub struct Session {
     settings: Settings,
@@ -360,7 +361,15 @@ impl Session {
 
     // ---- what the peer says ----
 
-    fn received(&mut self, now: Time, id: ConnectionId, mut bytes: &[u8]) {
+    fn received(&mut self, now: Time, id: ConnectionId, bytes: &[u8]) {
+        self.read(now, id, bytes);
+        // However often the peer asks in these bytes, it is answered once.
+        if self.connections.get_mut(id).is_some_and(|connection| !connection.asked.is_empty()) {
+            self.pump(now);
+        }
+    }
+
+    fn read(&mut self, now: Time, id: ConnectionId, mut bytes: &[u8]) {
         while let Some(connection) = self.connections.get_mut(id) {
             let (context, state) = (connection.context(), connection.state());
             match connection.reader.read(&mut bytes, &context) {
@@ -416,7 +425,7 @@ impl Session {
                     }
                 }
             }
-            (State::Established, Message::RouteRefresh(refresh)) => self.refresh(now, id, refresh),
+            (State::Established, Message::RouteRefresh(refresh)) => connection.ask(refresh),
             (state, _) => self.end(now, id, Down::Unexpected { state }),
         }
     }
@@ -494,17 +503,6 @@ impl Session {
         self.pump(now);
     }
 
-    /// RFC 2918, section 4. A peer that asks without having been offered the capability is answered all the same.
-    fn refresh(&mut self, now: Time, id: ConnectionId, refresh: RouteRefresh) {
-        let families =
-            self.connections.get_mut(id).and_then(|connection| connection.peer()).map(|peer| peer.families);
-        let agreed = refresh.family().filter(|family| families.is_some_and(|all| all.contains(*family)));
-        if let Some(family) = agreed {
-            self.rib.refresh(family);
-            self.pump(now);
-        }
-    }
-
     // ---- what the peer is told ----
 
     fn written(&mut self, now: Time, id: ConnectionId, bytes: usize) {
@@ -531,7 +529,13 @@ impl Session {
     fn pump(&mut self, now: Time) {
         self.note_held_back();
         let Some(id) = self.connections.established() else { return };
-        let unwritten = self.connections.get_mut(id).map_or(0, |connection| connection.unwritten);
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        let unwritten = connection.unwritten;
+        // To tell everything again takes as long as there are routes: not before the peer has been told all of it since
+        // the last time, however often it asks meanwhile.
+        if unwritten == 0 && self.rib.is_settled() {
+            self.rib.refresh(std::mem::take(&mut connection.asked));
+        }
         let bytes = self.updates(HIGH_WATER.saturating_sub(unwritten));
         self.send(now, id, bytes);
         if self.too_long && self.rib.too_long() == 0 {

@@ -18,6 +18,8 @@ pub(super) struct Line {
     pub(super) id: ConnectionId,
     /// Its own end.
     pub(super) address: SocketAddr,
+    /// Why nothing can be said any more; there may be something left to be heard.
+    pub(super) broken: Option<String>,
     stream: TcpStream,
     /// What is to be sent and was not taken yet; the session keeps it below 64 KiB.
     unwritten: VecDeque<u8>,
@@ -25,7 +27,7 @@ pub(super) struct Line {
 
 impl Line {
     pub(super) fn new(id: ConnectionId, address: SocketAddr, stream: TcpStream) -> Self {
-        Self { id, address, stream, unwritten: VecDeque::new() }
+        Self { id, address, broken: None, stream, unwritten: VecDeque::new() }
     }
 
     pub(super) fn send(&mut self, bytes: Vec<u8>) {

@@ -8,7 +8,8 @@
 //!
 //! Tasks share the thread and nothing else: no lock, no queue. A mailbox holds the latest wish for each prefix, so it
 //! never holds more than there are prefixes, and whoever writes into it never waits. A peer that does not answer, does
-//! not read, falls silent or floods costs its own task only. What a session says and when it ends is
+//! not read or falls silent costs its own task only; one that floods, with whatever it is, a part of the thread's time
+//! that the others get as well, in turns of a few milliseconds at most. What a session says and when it ends is
 //! [`ferrolb_bgp::Session`]'s decision; here is only I/O.
 //!
 //! Sessions are dialled. Nothing listens: port 179 stays free for whoever else speaks BGP on the node.

@@ -2,8 +2,9 @@
 //! The task of one peer: a session with its socket and its timers.
 //!
 //! It waits for whatever comes first: a wish of the control side, a connection, bytes, room to write, a deadline. Each
-//! time it hands that to the session and does what the session wants. Work between two waits is bounded, and others get
-//! their turn in between, so that no peer, however much it sends, keeps another one waiting.
+//! time it hands that to the session and does what the session wants. What a peer says, and however fast it says it, is
+//! heard by the buffer: after each one it is everybody else's turn, and the kernel is asked who has something to say. So
+//! no peer keeps another one waiting.
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -110,7 +111,8 @@ impl Task {
             }
             // However busy it is, what is due is done.
             if self.session.next_deadline().is_some_and(|deadline| deadline <= self.clocks.now()) {
-                self.read_all();
+                // A KEEPALIVE in a buffer is a sign of life. The first messages that lie there are enough.
+                self.read();
                 self.session.handle_timeout(self.clocks.now());
             }
         }
@@ -232,8 +234,9 @@ impl Task {
                 }
             }
         }
-        // A peer that never stops is one of several.
-        tokio::task::coop::consume_budget().await;
+        // A peer that never stops is one of several. Its socket stays ready, so that it would be heard again and again
+        // before anybody else is asked.
+        tokio::task::yield_now().await;
     }
 
     /// Hands over what has come, as far as one buffer holds it; whether there was something.
@@ -252,19 +255,10 @@ impl Task {
         true
     }
 
-    /// Hands over what lies there, before time is looked at: a KEEPALIVE in a buffer is a sign of life.
-    fn read_all(&mut self) {
-        for _ in 0..READS {
-            if !self.read() {
-                break;
-            }
-        }
-    }
-
     /// The connection is no more.
     fn lost(&mut self, error: Option<String>) {
         if let Some(line) = self.line.take() {
-            self.input(Input::Closed { connection: line.id, error });
+            self.input(Input::Closed { connection: line.id, error: line.broken.or(error) });
         }
     }
 
@@ -284,9 +278,11 @@ impl Task {
                     self.input(Input::Written { connection, bytes });
                 }
                 Err(error) => {
-                    // What the peer still had to say, a NOTIFICATION maybe, comes first.
-                    self.read_all();
-                    self.lost(Some(error.to_string()));
+                    // What the peer still had to say, a NOTIFICATION maybe, comes first: by the buffer, too.
+                    line.broken.get_or_insert_with(|| error.to_string());
+                    if !self.read() {
+                        self.lost(None);
+                    }
                 }
             }
         }
@@ -420,14 +416,11 @@ fn only_numbers_differ(one: &PeerReport, other: &PeerReport) -> bool {
     PeerReport { wanted, told, settled, counters, ..one.clone() } == *other
 }
 
-/// Bytes that are read at a time.
-const READ: usize = 16 * 1024;
+/// Bytes that are read at a time: four messages at least.
+pub(super) const READ: usize = 16 * 1024;
 
-/// How often that at most before a deadline is looked at.
-const READS: usize = 64;
-
-/// How often what was written makes room for more, before others get their turn.
-const ROUNDS: usize = 8;
+/// How often what was written makes room for more before others get their turn, and whether it does is seen.
+const ROUNDS: usize = 2;
 
 /// How often at most what only numbers say is news.
 const NUMBERS_EVERY: Duration = Duration::from_secs(1);

@@ -8,9 +8,10 @@ mod trouble;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use ferrolb_bgp::wire::{Code, Detail, HoldTime};
+use ferrolb_bgp::wire::{Code, Detail, HoldTime, RouteRefresh};
 use ferrolb_bgp::{Down, Goodbye, PeerAs, Route, Settings, State};
 use ferrolb_config::Password;
 use ferrolb_kube_support::daemon::Clocks;
@@ -18,8 +19,11 @@ use ferrolb_linux::tcp;
 use ferrolb_net_types::{IpFamily, NodeName, PeerName, Prefix};
 use ferrolb_speaker_core::bgp::{Hops, PeerPlan, PeerReport};
 
-use self::router::{Heard, OWN, PATIENCE, Router, THEIRS, asn};
-use super::{Change, Handle};
+use self::router::{Heard, OWN, PATIENCE, Router, THEIRS, Talk, asn};
+use super::board::Board;
+use super::mailbox::Mailbox;
+use super::task::{READ, Task};
+use super::{Change, Handle, Shared};
 
 /// The control side.
 struct Bench {
@@ -292,25 +296,30 @@ fn peers_that_do_not_answer_read_stop_or_listen_delay_nobody() {
     assert_eq!(talk.hear(), Heard::EndOfRib);
     let before = bench.established("good");
 
-    // S02, S63: one refuses, one swallows SYNs, one is mute, one floods, one never reads.
+    // S02, S63: one refuses, one swallows SYNs, one is mute, one floods, one asks for everything over and over, one never
+    // reads.
     let (_socket, _queue, nowhere) = swallows("127.10.6.2");
-    let [mute, flood, full] = ["127.10.6.3", "127.10.6.4", "127.10.6.5"].map(Router::on);
+    let [mute, flood, full, asks] = ["127.10.6.3", "127.10.6.4", "127.10.6.5", "127.10.6.8"].map(Router::on);
     socket2::SockRef::from(&full.listener).set_recv_buffer_size(4096).unwrap();
     bench.plan("refuses", plan("127.10.6.6:9".parse().unwrap()));
     // A refusal that is not signed is dropped by the kernel: with a password it is like no answer at all.
     let password = Password::new(b"secret");
     bench.plan("silenced", PeerPlan { password, ..plan("127.10.6.7:9".parse().unwrap()) });
-    for (name, remote) in
-        [("nowhere", nowhere), ("mute", mute.address), ("flood", flood.address), ("full", full.address)]
-    {
+    for (name, remote) in [
+        ("nowhere", nowhere),
+        ("mute", mute.address),
+        ("flood", flood.address),
+        ("full", full.address),
+        ("asks", asks.address),
+    ] {
         bench.plan(name, plan(remote));
     }
+    bench.routes("asks", small_routes(3000));
     let _mute = mute.accept();
-    let mut flooding = flood.session();
-    let flooder = std::thread::spawn(move || {
-        let keepalives = ferrolb_bgp::wire::keepalive().repeat(1000);
-        while flooding.try_say(&keepalives) {}
-    });
+    let flooders = [
+        floods(flood.session(), ferrolb_bgp::wire::keepalive()),
+        floods(asks.session(), RouteRefresh::new(IpFamily::V4).encode()),
+    ];
     let _full = full.session();
     bench.established("full");
     // Far more than what the kernel holds for one that does not read.
@@ -328,16 +337,64 @@ fn peers_that_do_not_answer_read_stop_or_listen_delay_nobody() {
     assert_eq!(bench.wait("silenced", |_| true).state, State::Connect);
     assert_eq!(bench.wait("mute", |report| report.state == State::OpenSent).drops, 0);
     assert!(bench.wait("flood", |report| report.counters.received.keepalives > 10_000).drops == 0);
+    assert!(bench.wait("asks", |report| report.counters.received.route_refreshes > 10_000).drops == 0);
     // None of them keeps the speaker from ending, and the good one hears why.
     bench.handle.leave(&Goodbye::shutdown("node k8s-node-1: the speaker is stopped", Duration::ZERO));
     let last = talk.last_word().unwrap();
     assert_eq!(last.code, Code::ADMINISTRATIVE_SHUTDOWN);
     drop(talk);
     bench.left();
-    // It ends with its connection.
-    flooder.join().unwrap();
+    // Those end with their connections.
+    flooders.into_iter().for_each(|flooder| flooder.join().unwrap());
     let after = bench.said[&PeerName::from("good")].as_ref().unwrap().since;
     assert_eq!(after, before.since, "the session was the same all the time");
+}
+
+/// A router that says this as fast as it can for as long as there is a connection, and takes what it is told.
+fn floods(mut talk: Talk, message: Vec<u8>) -> std::thread::JoinHandle<()> {
+    let mut heard = talk.stream.try_clone().unwrap();
+    std::thread::spawn(move || {
+        let many = message.repeat(1000);
+        std::thread::scope(|scope| {
+            scope.spawn(|| std::io::copy(&mut heard, &mut std::io::sink()));
+            while talk.try_say(&many) {}
+        });
+    })
+}
+
+#[test]
+fn after_each_buffer_of_a_flood_it_is_everybody_elses_turn() {
+    let router = Router::on("127.10.16.1");
+    let mut bench = Bench::new();
+    bench.plan("other", plan("127.10.16.2:9".parse().unwrap()));
+    // As any other session, with its turns counted.
+    let name = PeerName::from("router");
+    let shared =
+        Arc::new(Shared { mailbox: Mailbox::default(), board: Board::new(bench.handle.news.clone()) });
+    let Handle { node, clocks, .. } = &bench.handle;
+    let task = Task::new(node.clone(), name.clone(), plan(router.address), 1, *clocks, shared.clone());
+    let turns = Arc::new(AtomicU64::new(0));
+    let counted = turns.clone();
+    let mut run = Box::pin(task.run());
+    bench.handle.thread.as_ref().unwrap().runtime.spawn(std::future::poll_fn(move |context| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        run.as_mut().poll(context)
+    }));
+    bench.handle.sessions.insert(name, shared);
+
+    let talk = router.session();
+    bench.established("router");
+    let keepalive = ferrolb_bgp::wire::keepalive();
+    let length = keepalive.len() as u64;
+    let flooder = floods(talk, keepalive);
+    let report = bench.wait("router", |report| report.counters.received.keepalives > 500_000);
+    let buffers = report.counters.received.keepalives * length / READ as u64;
+    let turns = turns.load(Ordering::Relaxed);
+    // Where something is due as well, one more is heard.
+    assert!(turns >= buffers / 2, "{turns} turns for {buffers} buffers");
+    bench.remove("router");
+    bench.over("router");
+    flooder.join().unwrap();
 }
 
 #[test]
@@ -418,6 +475,14 @@ fn a_length_or_type_that_no_message_has_ends_the_session_and_is_named() {
         let down = bench.wait(name, |report| report.drops == 1).last_down.unwrap().1;
         assert_eq!(down.notification().map(|last| last.code), Some(code), "{name}");
     }
+}
+
+/// So many routes that look the same.
+fn small_routes(count: u16) -> Vec<Change> {
+    let route = Arc::new(Route::default());
+    let nth =
+        |n: u16| (Prefix::host([10, 1, n.to_be_bytes()[0], n.to_be_bytes()[1]].into()), Some(route.clone()));
+    (0..count).map(nth).collect()
 }
 
 /// A thousand routes, 300 KB of UPDATEs.
