@@ -117,7 +117,8 @@ impl fmt::Display for Down {
     }
 }
 
-/// Something that somebody should see.
+/// Something that somebody should see. What is wrong with a session ([`Notice::FamilyRefused`], [`Notice::NoNextHop`],
+/// [`Notice::TooLong`], [`Notice::Faults`]) is said once it is established, and over with the [`Notice::Down`] of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// An attempt failed, or the session ended.

@@ -483,6 +483,8 @@ impl Session {
         let told = |family| self.settings.families.contains(family);
         let next_hops =
             NextHops { v4: v4.filter(|_| told(IpFamily::V4)), v6: v6.filter(|_| told(IpFamily::V6)) };
+        self.note_state(now);
+        // It is up; what is wrong with it comes after that.
         for family in self.settings.families.iter() {
             let notice = if !peer.families.contains(family) {
                 Notice::FamilyRefused(family)
@@ -493,7 +495,6 @@ impl Session {
             };
             self.outputs.push_back(Output::Notice(notice));
         }
-        self.note_state(now);
         self.rib.open(Export {
             context: peer.context(),
             asn: self.settings.asn,

@@ -140,7 +140,12 @@ impl Bench {
                     assert_eq!(from, self.states.last().copied().unwrap_or(State::Idle));
                     self.states.push(to);
                 }
-                Output::Notice(notice) => self.notices.push(notice),
+                Output::Notice(notice) => {
+                    // What is said of a session is said between its beginning and its end.
+                    let of_session = !matches!(notice, Notice::Down { .. } | Notice::HeldBack { .. });
+                    assert!(!of_session || self.states.last() == Some(&State::Established), "{notice:?}");
+                    self.notices.push(notice);
+                }
                 Output::Stopped => self.stopped += 1,
             }
         }

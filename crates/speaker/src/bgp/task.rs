@@ -13,7 +13,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ferrolb_bgp::{Close, ConnectionId, Goodbye, Input, Notice, Output, Session, State};
+use ferrolb_bgp::{Close, ConnectionId, Goodbye, Input, Notice, Output, Session};
 use ferrolb_kube_support::daemon::Clocks;
 use ferrolb_net_types::{IpFamily, NodeName, PeerName, Time};
 use ferrolb_speaker_core::bgp::{PeerPlan, PeerReport};
@@ -306,12 +306,7 @@ impl Task {
                     }
                 }
             }
-            Output::State { to, .. } => {
-                if to == State::Established {
-                    self.findings.end_session();
-                }
-                self.lines.state(to);
-            }
+            Output::State { to, .. } => self.lines.state(to),
             Output::Notice(notice) => {
                 self.lines.notice(&notice);
                 self.findings.note(&notice);

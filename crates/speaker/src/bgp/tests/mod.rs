@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use ferrolb_bgp::wire::{Code, Detail, HoldTime, RouteRefresh};
+use ferrolb_bgp::wire::{Code, Detail, Families, HoldTime, RouteRefresh};
 use ferrolb_bgp::{Down, Goodbye, PeerAs, Route, Settings, State};
 use ferrolb_config::Password;
 use ferrolb_kube_support::daemon::Clocks;
@@ -547,6 +547,26 @@ fn routes_beyond_the_limit_are_held_back_and_named_until_there_is_room() {
     assert_eq!(talk.hear(), Heard::Withdrawn(vec![prefix(100)]));
     assert_eq!(talk.hear(), Heard::Announced(vec![prefix(101)]));
     bench.wait("router", |report| report.finding.is_none());
+}
+
+#[test]
+fn what_a_peer_does_not_take_is_named_for_as_long_as_the_session_lasts() {
+    let router = Router::on("127.10.17.1");
+    let mut bench = Bench::new();
+    bench.plan("router", plan(router.address));
+    bench.routes("router", announce(100));
+    let mut talk = router.accept();
+    talk.agree_on(Families::V6);
+    bench.established("router");
+    let report = bench.wait("router", |report| report.finding.is_some());
+    assert_eq!((report.state, report.wanted, report.told), (State::Established, 1, 0));
+    assert_eq!(report.finding.unwrap(), "the peer does not take IPv4 routes");
+    drop(talk);
+    assert_eq!(bench.wait("router", |report| report.drops == 1).finding, None);
+    // The next one is mended.
+    let _talk = router.session();
+    let report = bench.wait("router", |report| report.told == 1);
+    assert_eq!((report.state, report.finding), (State::Established, None));
 }
 
 #[test]

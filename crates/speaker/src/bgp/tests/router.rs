@@ -91,10 +91,15 @@ impl Talk {
 
     /// Takes the OPEN and answers it.
     pub(super) fn agree(&mut self) {
+        self.agree_on(Families::BOTH);
+    }
+
+    /// Takes the OPEN and answers it with one that offers these families.
+    pub(super) fn agree_on(&mut self, families: Families) {
         assert!(matches!(self.read(), Some(Message::Open(_))));
         let id = RouterId::new("192.0.2.1".parse().unwrap()).unwrap();
         let hold = HoldTime::seconds(90).unwrap();
-        let open = Open::new(asn(THEIRS), hold, id, Families::BOTH, Vec::new());
+        let open = Open::new(asn(THEIRS), hold, id, families, Vec::new());
         self.say(&[open.encode(), keepalive()].concat());
     }
 
