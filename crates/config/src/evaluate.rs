@@ -36,6 +36,13 @@ pub struct Evaluation {
 }
 
 impl Evaluation {
+    /// The object that is to be shown where MetalLB finds nothing wrong, and what it says is not taken over here all the
+    /// same: that must not pass for valid.
+    pub fn refused(&self) -> Option<&Diagnostic> {
+        let mut all = self.diagnostics.iter().chain(&self.unsupported);
+        all.find(|object| object.refused).filter(|_| self.verdict.is_ok())
+    }
+
     /// Every diagnostic beside the one whose text is the verdict.
     pub fn further(&self) -> impl Iterator<Item = &Diagnostic> {
         let shown = usize::from(self.verdict.is_err());

@@ -312,7 +312,9 @@ impl Intake {
 
     /// Whether a good configuration was seen, and whether an older one is in force, if that is news.
     pub(crate) fn metrics(&mut self) -> Option<(bool, bool)> {
-        let metrics = (self.loaded, self.evaluation.verdict.is_err() || self.refusal.is_some());
+        let Evaluation { verdict, .. } = &self.evaluation;
+        let stale = verdict.is_err() || self.evaluation.refused().is_some() || self.refusal.is_some();
+        let metrics = (self.loaded, stale);
         (self.told.replace(metrics) != Some(metrics)).then_some(metrics)
     }
 }

@@ -30,14 +30,12 @@ pub struct Outcome {
 impl From<&Evaluation> for Outcome {
     fn from(evaluation: &Evaluation) -> Self {
         let mut further: Vec<_> = evaluation.further().map(ToString::to_string).collect();
-        let verdict = match evaluation.unsupported.first() {
-            // What is good for MetalLB and not served here must not pass for valid.
-            Some(object) if evaluation.verdict.is_ok() => {
-                let shown = object.to_string();
+        let verdict = match evaluation.refused().map(ToString::to_string) {
+            Some(shown) => {
                 further.retain(|text| *text != shown);
                 Err(shown)
             }
-            _ => evaluation.verdict.clone(),
+            None => evaluation.verdict.clone(),
         };
         Self { verdict, further, members: Vec::new() }
     }

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use ferrolb_api::BGPPeer;
+use ferrolb_config::state::Outcome;
 use ferrolb_config::{BgpType, Evaluation, Resources, Undecodable, evaluate};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
@@ -188,6 +189,47 @@ fn two_peers_may_swap_what_they_have() {
     let after = then(&before, &of(BgpType::Native, &[&on("a", 1, 180), &on("b", 2, 179)]));
     let ports = |name: &str| after.config.bgp.peers[name].port;
     assert_eq!((ports("a"), ports("b"), after.diagnostics.len()), (180, 179, 0));
+}
+
+#[test]
+fn what_is_not_taken_over_does_not_pass_for_valid_and_a_remark_does() {
+    let good = || peer_created("q", 1, &json!({}));
+    let annotated = |key: &str, value: &str| {
+        let mut peer = good();
+        peer.spec.hold_time = Some("30s".parse().unwrap());
+        peer.metadata.annotations = Some([(key.to_owned(), value.to_owned())].into());
+        peer
+    };
+    for (about, peers, shown) in [
+        (
+            "a rival",
+            vec![good(), peer_created("r", 2, &json!({}))],
+            Some("BGPPeer r: the session with 192.168.10.1"),
+        ),
+        (
+            "an annotation, beside a field of the same object",
+            vec![annotated("ferrolb.io/gtsm-hops", "0")],
+            Some("BGPPeer q: metadata.annotations[ferrolb.io/gtsm-hops]: expected a number from 1 to 254"),
+        ),
+        (
+            "a router ID that MetalLB takes",
+            vec![peer_created("q", 1, &json!({ "routerID": "fd00::1" }))],
+            Some("BGPPeer q: invalid router ID"),
+        ),
+        ("a remark", vec![peer_created("q", 1, &json!({ "holdTime": "65537s" }))], None),
+        ("nothing", vec![good()], None),
+    ] {
+        let before = with(BgpType::Native, &[good()]);
+        let after = then(&before, &of(BgpType::Native, &peers.iter().collect::<Vec<_>>()));
+        assert_eq!(after.verdict, Ok(()), "{about}: MetalLB would take it");
+        let outcome = Outcome::from(&after);
+        let text = outcome.verdict.err();
+        assert_eq!(text.is_some(), shown.is_some(), "{about}: {text:?}");
+        assert!(text.unwrap_or_default().starts_with(shown.unwrap_or_default()), "{about}");
+        // What is shown as the error is not shown a second time.
+        let further = after.diagnostics.len() - usize::from(shown.is_some());
+        assert_eq!(outcome.further.len(), further, "{about}: {:?}", outcome.further);
+    }
 }
 
 /// A peer among few addresses, ports, numbers and nodes: most exclude each other.

@@ -55,6 +55,14 @@ fn a_peer_that_gets_in_the_way_of_a_session_waits_however_old_it_is() {
         bring_about(&mut bench);
         assert_eq!(take_log(&mut bench), [""; 0], "{how}: no session is touched, no route withdrawn");
         assert_eq!(table(&bench, "router"), [format!("{A}/32")], "{how}");
+        let (result, error) = summary(&bench);
+        assert_eq!(result, "Invalid", "{how}");
+        let text = "configuration error: BGPPeer older: the session with 192.168.10.1";
+        assert!(
+            error.starts_with(text) && error.contains("excludes that of BGPPeer router"),
+            "{how}: {error}"
+        );
+        assert!(bench.speakers[NODE1].stale, "{how}");
         // The router's own object still does what it says, and makes way when it is gone.
         edit(&mut bench, "BGPPeer", "router", &json!({ "holdTime": "30s" }));
         assert_eq!(take_log(&mut bench), ["edit router"], "{how}");
@@ -65,6 +73,8 @@ fn a_peer_that_gets_in_the_way_of_a_session_waits_however_old_it_is() {
         let sessions: Vec<_> = bench.speakers[NODE1].sessions.keys().map(ToString::to_string).collect();
         assert_eq!(sessions, ["older"], "{how}");
         assert_eq!(bench.speakers[NODE1].sessions["older"].remote.port(), 179, "{how}");
+        assert_eq!(summary(&bench), ("Valid".to_owned(), String::new()), "{how}");
+        assert!(!bench.speakers[NODE1].stale, "{how}");
         assert!(statuses(&bench).contains(&format!("web@{NODE1}: older")), "{how}: {:?}", statuses(&bench));
     }
 }
