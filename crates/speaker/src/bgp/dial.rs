@@ -98,8 +98,63 @@ fn beside(address: SocketAddr) -> Vec<IpAddr> {
 #[cfg(test)]
 mod tests {
     use std::io;
+    use std::net::TcpListener;
+
+    use ferrolb_bgp::{PeerAs, Settings};
+    use ferrolb_net_types::Asn;
+    use socket2::SockRef;
 
     use super::*;
+
+    fn plan(remote: SocketAddr, hops: Hops) -> PeerPlan {
+        let asn = |number| Asn::new(number).unwrap();
+        PeerPlan {
+            settings: Settings::native(asn(64_512), PeerAs::Exactly(asn(64_513))),
+            remote,
+            source: None,
+            password: None,
+            hops,
+            router_id: None,
+        }
+    }
+
+    /// With how many hops left packets of the socket go out, as the kernel has it.
+    fn hops_left(socket: SockRef<'_>, family: IpFamily) -> u32 {
+        match family {
+            IpFamily::V4 => socket.ttl_v4().unwrap(),
+            IpFamily::V6 => socket.unicast_hops_v6().unwrap(),
+        }
+    }
+
+    #[tokio::test]
+    async fn bg_41_the_kernel_has_the_hops_of_the_plan_before_and_after_it_connects() {
+        for (address, family) in [("127.10.40.1", IpFamily::V4), ("::1", IpFamily::V6)] {
+            let listener = TcpListener::bind((address.parse::<IpAddr>().unwrap(), 0)).unwrap();
+            let remote = listener.local_addr().unwrap();
+            let untouched = match family {
+                IpFamily::V4 => TcpSocket::new_v4().unwrap(),
+                IpFamily::V6 => TcpSocket::new_v6().unwrap(),
+            };
+            let default = hops_left(SockRef::from(&untouched), family);
+            assert!(default != 1 && default != 255, "the kernel's own value tells nothing: {default}");
+            for (hops, expected) in [
+                (Hops::Unlimited, default),
+                (Hops::Direct, 1),
+                (Hops::Multihop, 255),
+                (Hops::Gtsm(1), 255),
+                (Hops::Gtsm(254), 255),
+            ] {
+                let plan = plan(remote, hops);
+                let socket = open(&plan).unwrap();
+                assert_eq!(hops_left(SockRef::from(&socket), family), expected, "{hops:?} to {address}");
+                // The other end of a connection on loopback has the kernel's own value, which is too far for GTSM.
+                if !matches!(hops, Hops::Gtsm(1)) {
+                    let dialled = dial(plan, NodeName::from("n1")).await.unwrap();
+                    assert_eq!(hops_left(SockRef::from(&dialled.stream), family), expected, "{hops:?}");
+                }
+            }
+        }
+    }
 
     #[test]
     fn bg_17_a_kernel_without_passwords_is_named() {

@@ -63,6 +63,12 @@ impl Line {
         }
     }
 
+    /// How much of what the operating system has taken the peer's has not acknowledged.
+    pub(super) fn unacknowledged(&self) -> usize {
+        // It fails on no connection. If it did, that would be no reason to drop one.
+        tcp::unacknowledged(&self.stream).unwrap_or_default()
+    }
+
     /// Waits until something can be read, or written if there is something to be written. May be dropped meanwhile.
     pub(super) async fn ready(&self) -> io::Result<Ready> {
         let interest = if self.unwritten.is_empty() {
@@ -80,7 +86,7 @@ impl Line {
 
     /// Closes it. What the peer has left unread is not worth waiting for.
     pub(super) fn close(self) {
-        if !self.unwritten.is_empty() {
+        if !self.unwritten.is_empty() || self.unacknowledged() > 0 {
             self.reset();
         }
     }

@@ -111,8 +111,7 @@ impl Task {
             }
             // However busy it is, what is due is done.
             if self.session.next_deadline().is_some_and(|deadline| deadline <= self.clocks.now()) {
-                // A KEEPALIVE in a buffer is a sign of life. The first messages that lie there are enough.
-                self.read();
+                self.look();
                 self.session.handle_timeout(self.clocks.now());
             }
         }
@@ -253,6 +252,16 @@ impl Task {
             Err(error) => self.lost(Some(error.to_string())),
         }
         true
+    }
+
+    /// Hands over what the operating system knows of the peer, before time is looked at.
+    fn look(&mut self) {
+        // A KEEPALIVE in a buffer is a sign of life. The first messages that lie there are enough.
+        self.read();
+        if let Some(line) = &self.line {
+            let (connection, bytes) = (line.id, line.unacknowledged());
+            self.input(Input::Unacknowledged { connection, bytes });
+        }
     }
 
     /// The connection is no more.

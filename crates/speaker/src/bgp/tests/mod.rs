@@ -511,6 +511,22 @@ fn s79_a_router_that_checks_the_distance_is_reached_once_the_plan_says_so() {
 }
 
 #[test]
+fn what_comes_from_farther_away_than_the_plan_allows_is_dropped() {
+    let router = Router::on("127.10.15.1");
+    // As if it were 191 routers away.
+    tcp::set_hops(&router.listener, IpFamily::V4, 64).unwrap();
+    let with = |hops| PeerPlan { hops, ..plan(router.address) };
+    let mut bench = Bench::new();
+    bench.plan("router", with(Hops::Gtsm(191)));
+    bench.wait("router", |report| report.state == State::Connect);
+    bench.plan("router", with(Hops::Gtsm(192)));
+    let _talk = router.session();
+    // The first plan's connection, which the router never heard the end of, is none.
+    let report = bench.established("router");
+    assert_eq!(report.drops, 0);
+}
+
+#[test]
 fn the_right_password_connects_at_once_after_a_wrong_one() {
     let router = Router::on("127.10.9.1");
     let source: IpAddr = "127.10.9.2".parse().unwrap();
@@ -547,6 +563,29 @@ fn routes_beyond_the_limit_are_held_back_and_named_until_there_is_room() {
     assert_eq!(talk.hear(), Heard::Withdrawn(vec![prefix(100)]));
     assert_eq!(talk.hear(), Heard::Announced(vec![prefix(101)]));
     bench.wait("router", |report| report.finding.is_none());
+}
+
+#[test]
+fn a_peer_that_never_reads_is_dropped_although_the_kernel_has_room_for_what_it_is_told() {
+    let router = Router::on("127.10.18.1");
+    socket2::SockRef::from(&router.listener).set_recv_buffer_size(4096).unwrap();
+    let mut bench = Bench::new();
+    let mut short = plan(router.address);
+    short.settings.send_hold = Some(Duration::from_secs(2));
+    bench.plan("router", short);
+    let talk = router.session();
+    bench.established("router");
+    // More than fits into the router's buffer, and less than what the kernel would keep here for it.
+    bench.routes("router", large_routes(0).into_iter().take(100).collect());
+    bench.wait("router", |report| report.told == 100 && report.settled);
+    let report = bench.wait("router", |report| report.drops == 1);
+    assert_eq!(report.last_down.unwrap().1, Down::SendHoldTimer);
+    // Nothing is left behind that the kernel would offer to it for minutes.
+    let end = std::time::Instant::now() + PATIENCE;
+    while talk.stream.take_error().unwrap().is_none() {
+        assert!(std::time::Instant::now() < end, "it is not reset");
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 #[test]
