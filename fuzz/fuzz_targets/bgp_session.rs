@@ -192,6 +192,11 @@ impl Owner {
         let end = self.now + time;
         while let Some(due) = self.session.next_deadline().filter(|due| *due <= end) {
             self.now = self.now.max(due);
+            // What was taken has come there, or has not.
+            let bytes = if self.reads { 0 } else { 1 };
+            for connection in self.open.keys() {
+                self.session.handle(self.now, Input::Unacknowledged { connection: *connection, bytes });
+            }
             self.session.handle_timeout(self.now);
             self.drain();
             assert!(self.session.next_deadline().is_none_or(|next| next > self.now), "what is due is done");

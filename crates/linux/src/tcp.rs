@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a TCP socket to a router needs beyond what other libraries offer: a password, and how far its packets come from.
+//! What a TCP socket to a router needs beyond what other libraries offer: a password, how far its packets come from, and
+//! how far what was sent has come.
 //!
-//! Everything works on any socket, whoever made it, before it connects; the password and the hops also on one that is
-//! connected. None of it needs a capability.
+//! Everything works on any socket, whoever made it. The password and the hops can be set before it connects and on one
+//! that is connected. None of it needs a capability.
 
 use std::io;
 use std::net::IpAddr;
@@ -64,6 +65,24 @@ pub fn set_least_hops(socket: impl AsFd, family: IpFamily, least: u8) -> Result<
     };
     set(&socket, level, name, &c_int::from(least))
         .attempting(|| format!("take only what has {least} hops left"))
+}
+
+/// How many of the bytes that a connected socket has taken were not acknowledged by the other side yet, sent or not.
+/// Where nobody reads what is sent, they stay once the other side has no more room for them.
+///
+/// # Errors
+///
+/// EINVAL if the socket listens; EBADF and ENOTTY on what is no socket.
+pub fn unacknowledged(socket: impl AsFd) -> Result<usize> {
+    let mut bytes: c_int = 0;
+    // SAFETY: the file descriptor is open as long as it is borrowed; the kernel writes one int (`SIOCOUTQ`, tcp(7),
+    // which is this very number), to a place that is alive.
+    let answer = unsafe {
+        libc::ioctl(socket.as_fd().as_raw_fd(), libc::TIOCOUTQ, std::ptr::from_mut::<c_int>(&mut bytes))
+    };
+    check(answer).attempting(|| "count what is not acknowledged")?;
+    // The kernel counts no fewer than none.
+    Ok(usize::try_from(bytes).unwrap_or_default())
 }
 
 /// What the kernel takes as the value of a socket option: plain data of a fixed layout.
@@ -129,7 +148,9 @@ fn set<T: Plain>(socket: &impl AsFd, level: c_int, name: c_int, value: &T) -> io
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read as _, Write as _};
     use std::net::{Ipv4Addr, TcpListener, TcpStream};
+    use std::time::{Duration, Instant};
 
     use super::*;
 
@@ -148,6 +169,32 @@ mod tests {
         assert_eq!(set_password(&listener, peer, &long).unwrap_err().os_error(), Some(libc::EINVAL));
         set_password(&listener, peer, &long[1..]).unwrap();
         assert_eq!(set_hops(&listener, IpFamily::V4, 0).unwrap_err().os_error(), Some(libc::EINVAL));
+    }
+
+    #[test]
+    fn what_nobody_reads_stays_unacknowledged_until_somebody_does() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        assert_eq!(unacknowledged(&listener).unwrap_err().os_error(), Some(libc::EINVAL));
+        let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut peer, _) = listener.accept().unwrap();
+        assert_eq!(unacknowledged(&stream).unwrap(), 0);
+        stream.set_nonblocking(true).unwrap();
+        let mut written = 0;
+        while let Ok(count) = stream.write(&[0; 65_536]) {
+            written += count;
+        }
+        let waits = unacknowledged(&stream).unwrap();
+        assert!(waits > 0 && waits <= written, "{waits} of {written}");
+        let mut rest = vec![0; 65_536];
+        while written > 0 {
+            written -= peer.read(&mut rest).unwrap();
+        }
+        // The last acknowledgement may be on its way.
+        let end = Instant::now() + Duration::from_secs(10);
+        while unacknowledged(&stream).unwrap() > 0 {
+            assert!(Instant::now() < end);
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use ferrolb_net_types::{Asn, Time};
 
+use super::outbox::Outbox;
 use super::{ConnectionId, Down, Local, Settings, State};
 use crate::wire::{
     Capability, Context, Families, GracefulRestart, HoldTime, Open, Reader, RouteRefresh, RouterId,
@@ -62,10 +63,8 @@ pub(super) struct Connection {
     pub(super) hold: Option<Time>,
     /// When the next KEEPALIVE is due.
     pub(super) keepalive: Option<Time>,
-    /// When what the peer does not read has waited for too long; `None`: nothing waits.
-    pub(super) send_hold: Option<Time>,
-    /// Bytes that are not written yet.
-    pub(super) unwritten: usize,
+    /// How far what was sent has come.
+    pub(super) outbox: Outbox,
     /// The families whose routes the peer wants to be told again, and was not yet.
     pub(super) asked: Families,
     /// A fault of the peer's was noticed already.
@@ -81,8 +80,7 @@ impl Connection {
             reader: Reader::new(),
             hold: Some(now + OPEN_HOLD),
             keepalive: None,
-            send_hold: None,
-            unwritten: 0,
+            outbox: Outbox::new(now),
             asked: Families::NONE,
             fault_noticed: false,
         }
@@ -131,8 +129,9 @@ impl Connection {
     }
 
     /// The time of the next thing that is due.
-    pub(super) fn deadline(&self) -> Option<Time> {
-        [self.hold, self.keepalive, self.send_hold].into_iter().flatten().min()
+    pub(super) fn deadline(&self, settings: &Settings) -> Option<Time> {
+        let outbox = self.outbox.deadline(self.send_hold_time(settings));
+        [self.hold, self.keepalive, outbox].into_iter().flatten().min()
     }
 
     pub(super) fn send_hold_time(&self, settings: &Settings) -> Duration {

@@ -115,6 +115,11 @@ impl Session {
             Input::Accepted { connection, local } => self.accept(now, connection, local),
             Input::Received { connection, bytes } => self.received(now, connection, bytes),
             Input::Written { connection, bytes } => self.written(now, connection, bytes),
+            Input::Unacknowledged { connection, bytes } => {
+                if let Some(connection) = self.connections.get_mut(connection) {
+                    connection.outbox.unacknowledged(now, bytes);
+                }
+            }
             Input::Closed { connection, error } => {
                 if let Some(state) = self.connections.get_mut(connection).map(|connection| connection.state())
                 {
@@ -146,9 +151,11 @@ impl Session {
         for id in self.connections.ids() {
             let Some(connection) = self.connections.get_mut(id) else { continue };
             let state = connection.state();
+            let send_hold = connection.send_hold_time(&self.settings);
+            connection.outbox.looked(now);
             if due(connection.hold) {
                 self.end(now, id, Down::HoldTimer { state });
-            } else if due(connection.send_hold) {
+            } else if connection.outbox.is_stuck(now, send_hold) {
                 self.end(now, id, Down::SendHoldTimer);
             } else if due(connection.keepalive) {
                 self.keepalive(now, id);
@@ -170,7 +177,8 @@ impl Session {
             Course::On | Course::Off => None,
         };
         let dialling = self.dialling.map(|(_, until)| until);
-        let connections = self.connections.iter().filter_map(Connection::deadline);
+        let connections =
+            self.connections.iter().filter_map(|connection| connection.deadline(&self.settings));
         course.into_iter().chain(dialling).chain(connections).min()
     }
 
@@ -508,9 +516,7 @@ impl Session {
 
     fn written(&mut self, now: Time, id: ConnectionId, bytes: usize) {
         let Some(connection) = self.connections.get_mut(id) else { return };
-        connection.unwritten = connection.unwritten.saturating_sub(bytes);
-        let waits = connection.unwritten > 0;
-        connection.send_hold = waits.then(|| now + connection.send_hold_time(&self.settings));
+        connection.outbox.written(bytes);
         self.pump(now);
     }
 
@@ -520,7 +526,7 @@ impl Session {
         let every = connection.peer().and_then(|peer| peer.keepalive);
         connection.keepalive = every.map(|every| now + every);
         // What waits to be written is a sign of life once it is; one more behind it would tell nothing.
-        if every.is_some() && connection.unwritten == 0 {
+        if every.is_some() && connection.outbox.unwritten() == 0 {
             self.counters.sent.keepalives += 1;
             self.send(now, id, keepalive());
         }
@@ -531,7 +537,7 @@ impl Session {
         self.note_held_back();
         let Some(id) = self.connections.established() else { return };
         let Some(connection) = self.connections.get_mut(id) else { return };
-        let unwritten = connection.unwritten;
+        let unwritten = connection.outbox.unwritten();
         // To tell everything again takes as long as there are routes: not before the peer has been told all of it since
         // the last time, however often it asks meanwhile.
         if unwritten == 0 && self.rib.is_settled() {
@@ -574,9 +580,7 @@ impl Session {
 
     fn send(&mut self, now: Time, id: ConnectionId, bytes: Vec<u8>) {
         let Some(connection) = self.connections.get_mut(id).filter(|_| !bytes.is_empty()) else { return };
-        connection.unwritten += bytes.len();
-        let hold = connection.send_hold_time(&self.settings);
-        connection.send_hold.get_or_insert(now + hold);
+        connection.outbox.sent(now, bytes.len());
         // RFC 4271, section 8.2.2: an UPDATE is as good as a KEEPALIVE.
         connection.keepalive = connection.peer().and_then(|peer| peer.keepalive).map(|every| now + every);
         self.outputs.push_back(Output::Send { connection: id, bytes });

@@ -15,13 +15,15 @@
 //! CollisionDetectEstablishedState are off.
 //!
 //! What is sent is counted until it is written ([`Input::Written`]): a peer that reads slowly is told the latest state
-//! and no history, and no more than 64 KiB ever wait for it. One that does not read at all is dropped (RFC 9687).
+//! and no history, and no more than 64 KiB ever wait for it here. One that does not read at all is dropped (RFC 9687),
+//! whatever room the operating system still has for it ([`Input::Unacknowledged`]).
 
 mod connection;
 mod connections;
 mod down;
 mod engine;
 mod local;
+mod outbox;
 mod retry;
 mod settings;
 
@@ -91,6 +93,14 @@ pub enum Input<'a> {
     },
     /// So many bytes of those that were to be sent were taken by the operating system.
     Written {
+        /// On which connection.
+        connection: ConnectionId,
+        /// How many.
+        bytes: usize,
+    },
+    /// So many bytes of those that were taken by the operating system were not acknowledged by the peer's. Hand it in
+    /// before [`Session::handle_timeout`]: a peer of which nothing is acknowledged for long is dropped.
+    Unacknowledged {
         /// On which connection.
         connection: ConnectionId,
         /// How many.

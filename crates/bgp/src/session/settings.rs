@@ -23,8 +23,8 @@ pub struct Settings {
     pub keepalive: Option<Duration>,
     /// How long to wait at most between two attempts to connect: at least one second.
     pub retry_at_most: Duration,
-    /// How long the peer may leave unread what is sent to it; `None` for what RFC 9687 recommends: eight minutes, or
-    /// twice the hold time if that is longer.
+    /// How long the peer may leave unread what is sent to it, to an eighth of that; `None` for what RFC 9687 recommends:
+    /// eight minutes, or twice the hold time if that is longer.
     pub send_hold: Option<Duration>,
     /// The families whose routes are told, if the peer takes them.
     pub families: Families,

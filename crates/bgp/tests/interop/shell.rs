@@ -95,6 +95,10 @@ impl Runner {
             }
             self.read();
             self.write();
+            if let Some((connection, ..)) = self.wire {
+                // These routers read.
+                self.input(Input::Unacknowledged { connection, bytes: 0 });
+            }
             let now = self.now();
             self.session.handle_timeout(now);
             self.note();

@@ -77,6 +77,10 @@ pub(crate) struct Bench {
     pub(crate) stopped: u32,
     /// Whether the operating system takes what is sent.
     pub(crate) takes: bool,
+    /// Of what it has taken, so many bytes are not acknowledged by the peer's.
+    pub(crate) unacknowledged: usize,
+    /// Whether the peer's acknowledges what is sent.
+    pub(crate) acknowledges: bool,
 }
 
 impl Bench {
@@ -92,6 +96,8 @@ impl Bench {
             closed: Vec::new(),
             stopped: 0,
             takes: true,
+            unacknowledged: 0,
+            acknowledges: true,
         };
         bench.drain();
         bench
@@ -121,6 +127,7 @@ impl Bench {
             match output {
                 Output::Connect(connection) => {
                     self.connection = Some(connection);
+                    self.unacknowledged = 0;
                     self.attempts.push(self.now);
                     self.sent.clear();
                 }
@@ -129,6 +136,7 @@ impl Bench {
                     let count = bytes.len();
                     self.sent.push((self.now, bytes));
                     if self.takes {
+                        self.unacknowledged += if self.acknowledges { 0 } else { count };
                         self.session.handle(self.now, Input::Written { connection, bytes: count });
                     }
                 }
@@ -173,6 +181,10 @@ impl Bench {
         let end = self.now + time;
         while let Some(due) = self.session.next_deadline().filter(|due| *due <= end) {
             self.now = self.now.max(due);
+            if let Some(connection) = self.connection {
+                let bytes = self.unacknowledged;
+                self.session.handle(self.now, Input::Unacknowledged { connection, bytes });
+            }
             self.session.handle_timeout(self.now);
             self.drain();
             let next = self.session.next_deadline();

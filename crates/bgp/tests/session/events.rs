@@ -281,6 +281,7 @@ fn what_is_said_of_a_connection_that_is_no_more_is_ignored() {
         for connection in gone {
             bench.input(Input::Received { connection, bytes: &[0; 40] });
             bench.input(Input::Written { connection, bytes: 5 });
+            bench.input(Input::Unacknowledged { connection, bytes: 5 });
             bench.input(Input::Closed { connection, error: None });
             bench.input(Input::ConnectFailed { connection, error: String::new() });
             bench.input(Input::Connected { connection, local: local("192.168.10.20") });

@@ -237,37 +237,74 @@ fn who_asks_for_it_does_not_have_to_wait() {
 
 #[test]
 fn a_peer_that_never_reads_is_dropped_after_the_send_hold_time() {
-    let mut bench = Bench::established(settings());
-    bench.takes = false;
-    bench.input(Input::Routes(&[(prefix("192.0.2.1/32"), Some(route(0)))]));
-    bench.forget();
-    // It keeps on talking, so that its own hold timer and ours are content.
-    for second in 1..480 {
-        bench.pass(seconds(1));
-        bench.say(&keepalive());
-        assert_eq!(bench.state(), State::Established, "after {second} s");
+    // Whether or not the operating system has room for it: so many bytes of it.
+    for (takes, more) in [(false, false), (true, false), (true, true)] {
+        let mut bench = Bench::established(settings());
+        (bench.takes, bench.acknowledges) = (takes, false);
+        bench.input(Input::Routes(&[(prefix("192.0.2.1/32"), Some(route(0)))]));
+        bench.forget();
+        // It keeps on talking, so that its own hold timer and ours are content.
+        for second in 1..480_u16 {
+            bench.pass(seconds(1));
+            bench.say(&keepalive());
+            assert_eq!(bench.state(), State::Established, "after {second} s");
+            if more && second % 7 == 0 {
+                bench.input(Input::Routes(&[(prefix("192.0.2.1/32"), Some(route(second)))]));
+            }
+        }
+        if !takes {
+            assert_eq!(bench.messages(), [], "nothing is added to what it does not read");
+        }
+        // What it has read before is seen by the time somebody looks: within an eighth of that time.
+        for _ in 480..=540 {
+            bench.say(&keepalive());
+            bench.pass(seconds(1));
+            if bench.connection.is_none() {
+                break;
+            }
+        }
+        assert_eq!((bench.state(), bench.down()), (State::Idle, Some(Down::SendHoldTimer)));
+        assert_eq!(bench.closed, [Close::AtOnce], "a last word would not be read either");
     }
-    assert_eq!(bench.messages(), [], "nothing is added to what it does not read");
-    bench.pass(seconds(1));
-    assert_eq!((bench.state(), bench.down()), (State::Idle, Some(Down::SendHoldTimer)));
-    assert_eq!(bench.closed, [Close::AtOnce], "a last word would not be read either");
 }
 
 #[test]
-fn a_peer_that_reads_slowly_is_not_dropped() {
-    let mut bench = Bench::established(Settings { send_hold: Some(seconds(60)), ..settings() });
-    bench.takes = false;
-    let many: Vec<_> = (0..250).map(|n| (prefix(&format!("192.0.2.{n}/32")), Some(route(0)))).collect();
-    bench.input(Input::Routes(&many));
-    let connection = bench.connection.unwrap();
-    for _ in 0..20 {
-        bench.pass(seconds(59));
+fn a_peer_that_reads_slowly_is_not_dropped_until_it_stops() {
+    for hold_time in [hold(90), hold(0)] {
+        let mine = Settings { hold_time, send_hold: Some(seconds(80)), ..settings() };
+        let mut bench = Bench::established(mine);
+        bench.acknowledges = false;
+        let many: Vec<_> = (0..250).map(|n| (prefix(&format!("192.0.2.{n}/32")), Some(route(0)))).collect();
+        bench.input(Input::Routes(&many));
+        for _ in 0..20 {
+            bench.pass(seconds(69));
+            bench.say(&keepalive());
+            bench.unacknowledged -= 1;
+            assert_eq!(bench.state(), State::Established);
+        }
+        // It is seen when somebody looks: within an eighth of that time.
+        bench.pass(seconds(79));
         bench.say(&keepalive());
-        bench.input(Input::Written { connection, bytes: 1 });
         assert_eq!(bench.state(), State::Established);
+        bench.pass(seconds(11));
+        assert_eq!(bench.down(), Some(Down::SendHoldTimer));
     }
+}
+
+#[test]
+fn what_is_acknowledged_leaves_nothing_to_look_after() {
+    let mut bench = with_hold(0, 0);
+    bench.acknowledges = false;
+    bench.input(Input::Routes(&[(prefix("192.0.2.1/32"), Some(route(0)))]));
+    let mut looks = 0;
+    while let Some(due) = bench.session.next_deadline().filter(|_| looks < 4) {
+        bench.pass(due - bench.now);
+        looks += 1;
+    }
+    assert_eq!((looks, bench.now), (4, Time::millis(4 * 60_000)));
+    bench.unacknowledged = 0;
     bench.pass(seconds(60));
-    assert_eq!(bench.down(), Some(Down::SendHoldTimer));
+    assert_eq!((bench.state(), bench.session.next_deadline()), (State::Established, None));
 }
 
 #[test]
