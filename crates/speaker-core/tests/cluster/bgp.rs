@@ -723,6 +723,34 @@ fn sessions_are_shown_where_their_kind_exists_and_numbers_do_not_make_writes_s97
 }
 
 #[test]
+fn bg_17_a_router_that_answers_nothing_may_have_another_password_or_none() {
+    let mut bench = without_router();
+    bench.hear(NODE1, Input::BGPSessions(Change::Reset(Vec::new())));
+    let reason = |bench: &Bench| {
+        let object = bench.api.list("BGPSession").next().unwrap();
+        object["status"]["lastFailure"]["reason"].as_str().unwrap().to_owned()
+    };
+    let hint =
+        "cannot connect: no answer; the router may have another password, or none, and then answers nothing";
+    for (spec, down, expected) in [
+        (json!({}), Down::NoAnswer, "cannot connect: no answer"),
+        (json!({ "password": "secret" }), Down::NoAnswer, hint),
+        (
+            json!({ "password": "secret" }),
+            Down::NotConnected("refused".to_owned()),
+            "cannot connect: refused",
+        ),
+        (json!({ "password": null }), Down::NoAnswer, "cannot connect: no answer"),
+    ] {
+        edit(&mut bench, "BGPPeer", "router", &spec);
+        let failed = PeerReport { last_down: Some((bench.now, down)), ..report(&bench, State::Idle) };
+        hear(&mut bench, failed);
+        bench.settle();
+        assert_eq!(reason(&bench), expected, "{spec}");
+    }
+}
+
+#[test]
 fn a_peer_that_cannot_be_reached_makes_a_write_every_five_minutes() {
     let mut bench = without_router();
     bench.hear(NODE1, Input::BGPSessions(Change::Reset(Vec::new())));

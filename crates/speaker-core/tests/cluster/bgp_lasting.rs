@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Sessions that go on, whatever becomes of other objects.
 
+use std::time::Duration;
+
+use ferrolb_bgp::State;
+use ferrolb_net_types::PeerName;
+use ferrolb_speaker_core::Input;
 use serde_json::{Value, json};
 
-use crate::bench::{Bench, NODE1, NODE2, config};
+use crate::bench::{Bench, NODE1, NODE2, config, endpoints, report, service};
 use crate::bgp::{edit, label, peer, serve, statuses, table, take_log, tutorial};
 
 const A: &str = "192.168.20.100";
@@ -87,4 +92,55 @@ fn a_speaker_that_starts_anew_opens_the_older_of_two_peers() {
     bench.settle();
     let sessions: Vec<_> = bench.speakers[NODE1].sessions.keys().map(ToString::to_string).collect();
     assert_eq!(sessions, ["older"]);
+}
+
+#[test]
+fn sessions_and_routes_stay_for_as_long_as_the_api_is_away_and_only_what_is_new_is_told_afterwards() {
+    let mut bench = tutorial();
+    serve(&mut bench, "web", A, &[NODE1, NODE2]);
+    serve(&mut bench, "gone", "192.168.20.102", &[NODE1]);
+    bench
+        .api
+        .put("BGPPeer", other("second", "2026-01-01T00:00:00Z", json!({ "peerAddress": "192.168.10.2" })));
+    bench.settle();
+    let told = [format!("{A}/32"), "192.168.20.102/32".to_owned()];
+    assert_eq!((table(&bench, "router"), table(&bench, "second")), (told.to_vec(), told.to_vec()));
+    take_log(&mut bench);
+    bench.take_events();
+
+    let since = bench.now;
+    bench.hear(NODE1, Input::ApiSilent { since });
+    // No watch tells this node anything from now on, and the others go on as ever.
+    bench.speakers.get_mut(NODE1).unwrap().delay = Duration::from_secs(30 * 24 * 3600);
+    bench.api.delete("Service", "demo", "gone");
+    bench.api.put("EndpointSlice", endpoints("new", &[NODE1]));
+    bench.api.put("Service", service("new", "192.168.20.103"));
+    bench.run(Duration::from_secs(3600));
+    assert!(bench.speakers[NODE1].api_lost);
+    // A router that restarts meanwhile finds the session as it was: how it is told again is the session's own affair.
+    for state in [State::Idle, State::Connect, State::Established] {
+        let news = report(bench.now, state);
+        bench.hear(NODE1, Input::Peer { peer: PeerName::from("router"), report: Some(Box::new(news)) });
+        bench.run(Duration::from_secs(10));
+    }
+    bench.run(Duration::from_secs(7 * 24 * 3600));
+    assert_eq!(take_log(&mut bench), [""; 0], "a week later nothing was opened, closed, told or withdrawn");
+    assert_eq!((table(&bench, "router"), table(&bench, "second")), (told.to_vec(), told.to_vec()));
+    let sessions: Vec<_> = bench.speakers[NODE1].sessions.keys().map(ToString::to_string).collect();
+    assert_eq!(sessions, ["router", "second"]);
+    assert!(bench.speakers[NODE1].ready, "a Pod that goes on as well as it can is not to be replaced");
+
+    // The server is back, with lists of what there is now.
+    bench.speakers.get_mut(NODE1).unwrap().delay = Duration::from_millis(3);
+    bench.reach_api(NODE1);
+    bench.run(Duration::from_secs(1));
+    let log = take_log(&mut bench);
+    let news =
+        ["router +192.168.20.103/32 -192.168.20.102/32", "second +192.168.20.103/32 -192.168.20.102/32"];
+    assert_eq!(log.len(), 2, "{log:?} is not {news:?}");
+    assert!(
+        log.iter().all(|line| line.contains("+192.168.20.103/32") && line.contains("-192.168.20.102/32"))
+    );
+    assert!(log.iter().all(|line| !line.contains(A)), "{log:?}");
+    assert!(!bench.speakers[NODE1].api_lost);
 }
