@@ -400,7 +400,7 @@ fn a_stored_object_that_cannot_be_read_refuses_nobody_else() {
 }
 
 #[test]
-fn preferences_conflict_only_where_routes_are_the_same() {
+fn bg_21_preferences_conflict_only_where_routes_are_the_same() {
     let conflict = |new: u32, old: u32| {
         Some(format!(
             "invalid local preference {new}: local preferernce {old} was already set for the same type of BGP update. Check existing BGP advertisements with common pools and aggregation lengths"

@@ -226,7 +226,7 @@ fn verdict_on_advertisements(pools: &[(&str, &[&str])], specs: &[Value]) -> Resu
 }
 
 #[test]
-fn aggregates_must_lie_within_every_entry_of_the_pool() {
+fn bg_22_aggregates_must_lie_within_every_entry_of_the_pool() {
     let four: &[(&str, &[&str])] = &[("p", &["10.20.30.40/24", "1.2.3.0/28"])];
     let range: &[(&str, &[&str])] = &[("p", &["3.3.3.2-3.3.3.254"])];
     let six: &[(&str, &[&str])] = &[("p", &["fd00::/126"])];

@@ -147,7 +147,7 @@ fn refusals() {
             refused: Some(exists),
         },
         Case {
-            id: "H05, W8: disjoint",
+            id: "H05, W8, BG-19: disjoint",
             bgp: "frr-k8s",
             stored: vec![(Peer, "a", peer(&json!({ "nodeSelectors": on("n1") })))],
             written: (Peer, "b", peer(&json!({ "nodeSelectors": on("n2") }))),
