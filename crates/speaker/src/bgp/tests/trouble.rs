@@ -3,10 +3,11 @@
 
 use ferrolb_bgp::wire::Code;
 use ferrolb_bgp::{Down, PeerAs, State};
+use ferrolb_net_types::Time;
 use serde_json::Value;
 
-use super::router::{Router, Talk, asn};
-use super::{Bench, announce, plan};
+use super::router::{Heard, Router, Talk, asn};
+use super::{Bench, announce, plan, prefix, withdraw};
 
 enum Outcome {
     /// A session, with a route that is told.
@@ -62,6 +63,7 @@ fn each_recorded_router_gets_the_right_outcome_over_a_real_socket() {
     ];
     let recording = recording();
     let mut bench = Bench::new();
+    let mut good = Good::beside("127.11.1.1", &mut bench);
     for (number, (name, outcome, then)) in table.iter().enumerate() {
         let cases = recording["trouble"].as_array().unwrap();
         let case = cases.iter().find(|case| case["case"] == *name).unwrap();
@@ -99,6 +101,86 @@ fn each_recorded_router_gets_the_right_outcome_over_a_real_socket() {
             let wait = report.next_attempt.unwrap() - report.since;
             assert!(wait >= std::time::Duration::from_secs(1), "{name}: {wait:?}");
         }
+        good.hears_news(&bench, name);
+    }
+    good.was_never_touched(&mut bench);
+}
+
+/// An UPDATE of these attributes, with a route behind them.
+fn update(attributes: &str) -> Vec<u8> {
+    let (attributes, route) = (hex(&attributes.replace(' ', "")), [0x18, 0xcb, 0x00, 0x71]);
+    let count = |length: usize| u16::try_from(length).unwrap().to_be_bytes();
+    let length = count(19 + 4 + attributes.len() + route.len());
+    [&[0xff; 16][..], &length, &[2, 0, 0], &count(attributes.len()), &attributes, &route].concat()
+}
+
+#[test]
+fn updates_of_every_treatment_that_are_malformed_leave_other_sessions_alone() {
+    const ORIGIN: &str = "400101 00";
+    const PATH: &str = "400206 0201 0000fc01";
+    const HOP: &str = "400304 c0a80a01";
+    let with = |more: &str| format!("{ORIGIN} {PATH} {HOP} {more}");
+    let mut bench = Bench::new();
+    let mut good = Good::beside("127.11.2.1", &mut bench);
+    let table = [
+        ("nothing-wrong", with(""), None),
+        ("discarded", with("400101 07"), None),
+        ("withdrawn-origin", format!("400101 03 {PATH} {HOP}"), None),
+        ("withdrawn-no-path", format!("{ORIGIN} {HOP}"), None),
+        ("withdrawn-breaks-off", with("c008ff 00010002"), None),
+        ("reset-next-hop", with("800e05 000201 0100"), Some(Code::OPTIONAL_ATTRIBUTE)),
+        ("reset-twice", with("800f03 000201 800f03 000201"), Some(Code::MALFORMED_ATTRIBUTE_LIST)),
+        ("reset-unreachable", with("800f02 0002"), Some(Code::OPTIONAL_ATTRIBUTE)),
+    ];
+    for (number, (name, attributes, reset)) in table.into_iter().enumerate() {
+        let router = Router::on(&format!("127.11.2.{}", number + 2));
+        bench.plan(name, plan(router.address));
+        let mut talk = router.session();
+        bench.established(name);
+        talk.say(&update(&attributes));
+        match reset {
+            Some(code) => {
+                assert_eq!(talk.last_word().map(|last| last.code), Some(code), "{name}");
+                assert_eq!(bench.wait(name, |report| report.drops == 1).told, 0, "{name}");
+            }
+            None => {
+                let report = bench.wait(name, |report| report.counters.received.updates == 1);
+                assert_eq!((report.state, report.drops), (State::Established, 0), "{name}");
+                let report = bench.wait(name, |report| report.finding.is_some() == (name != "nothing-wrong"));
+                assert_eq!(report.drops, 0, "{name}");
+            }
+        }
+        good.hears_news(&bench, name);
+    }
+    good.was_never_touched(&mut bench);
+}
+
+/// A session beside those that have trouble, which hears everything all the time.
+struct Good {
+    talk: Talk,
+    since: Time,
+    _router: Router,
+}
+
+impl Good {
+    fn beside(address: &str, bench: &mut Bench) -> Self {
+        let router = Router::on(address);
+        bench.plan("good", plan(router.address));
+        let mut talk = router.session();
+        assert_eq!(talk.hear(), Heard::EndOfRib);
+        Self { talk, since: bench.established("good").since, _router: router }
+    }
+
+    fn hears_news(&mut self, bench: &Bench, beside: &str) {
+        bench.routes("good", announce(200));
+        assert_eq!(self.talk.hear(), Heard::Announced(vec![prefix(200)]), "beside {beside}");
+        bench.routes("good", withdraw(200));
+        assert_eq!(self.talk.hear(), Heard::Withdrawn(vec![prefix(200)]), "beside {beside}");
+    }
+
+    fn was_never_touched(&self, bench: &mut Bench) {
+        let report = bench.wait("good", |report| report.wanted == 0 && report.settled);
+        assert_eq!((report.since, report.drops, report.last_down), (self.since, 0, None));
     }
 }
 
