@@ -17,7 +17,7 @@ use crate::request::{RequestError, send};
 /// What is felt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pulse {
-    /// The server answers, after it had been silent.
+    /// The server answers, after it had been silent, or had not been reached by somebody who asked.
     Answers,
     /// It says nothing, though it was asked.
     Silent {
@@ -54,7 +54,13 @@ where
 {
     loop {
         let last = reach.last();
-        tokio::time::sleep_until(last + QUIET).await;
+        tokio::select! {
+            () = tokio::time::sleep_until(last + QUIET) => {}
+            () = reach.back() => {
+                say(Pulse::Answers);
+                continue;
+            }
+        }
         if reach.last() > last || answers(reach, &ask).await {
             continue;
         }
@@ -184,6 +190,19 @@ mod tests {
         assert_eq!(said.len(), 2, "{said:?}");
         assert_eq!(said[0], (60 + NOTICED_WITHIN.as_secs(), Pulse::Silent { since }));
         assert!(said[1].1 == Pulse::Answers && said[1].0 < 125, "{said:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_outage_too_short_to_be_noticed_here_ends_with_a_word_as_well() {
+        let server = server();
+        pass(3).await;
+        server.reach.lost("connection refused");
+        pass(2).await;
+        server.reach.answered();
+        pass(1).await;
+        server.reach.answered();
+        pass(1).await;
+        assert_eq!(*server.said.lock().unwrap(), [(5, Pulse::Answers)]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -21,6 +21,7 @@ pub struct Reach {
 struct Shared {
     notify: Notify,
     renew: Notify,
+    back: Notify,
     lost: AtomicBool,
     start: Instant,
     /// When the server was heard last, in milliseconds from `start`.
@@ -32,6 +33,7 @@ impl Default for Shared {
         Self {
             notify: Notify::default(),
             renew: Notify::default(),
+            back: Notify::default(),
             lost: AtomicBool::default(),
             start: Instant::now(),
             heard: AtomicU64::new(0),
@@ -45,6 +47,7 @@ impl Reach {
         self.alive();
         if self.shared.lost.swap(false, Ordering::Relaxed) {
             tracing::info!(op = "api", "the API server answers again");
+            self.shared.back.notify_waiters();
         }
         self.shared.notify.notify_waiters();
     }
@@ -74,6 +77,11 @@ impl Reach {
     /// Ends when [`Reach::renew`] is called after this call.
     pub async fn renewed(&self) {
         self.shared.renew.notified().await;
+    }
+
+    /// Ends when, after this call, somebody is answered for the first time since [`Reach::lost`].
+    pub async fn back(&self) {
+        self.shared.back.notified().await;
     }
 
     /// When the server was heard last; when this handle was made, if never.

@@ -27,6 +27,11 @@ impl Outage {
         self.since = Some(since);
     }
 
+    /// Whether the API server is known not to answer.
+    pub(crate) const fn is_silent(&self) -> bool {
+        self.since.is_some()
+    }
+
     /// What is known now comes from a former process, until it is confirmed.
     pub(crate) const fn doubt(&mut self, unconfirmed: bool) {
         self.unconfirmed = unconfirmed;

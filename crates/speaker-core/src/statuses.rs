@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use ferrolb_api::request::{ApiRequest, Resource, Verb, WriteResult};
+use ferrolb_api::request::{ApiRequest, Resource, Verb, WriteError, WriteResult};
 use ferrolb_api::{Change, ServiceBGPStatus, ServiceL2Status, labels};
 use ferrolb_config::state::OwnPod;
 use ferrolb_net_types::{InterfaceName, PeerName, ServiceKey, Time};
@@ -19,7 +19,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Map, Value, json};
 
 use crate::io::{Protocol, Settings, WriteId};
-use crate::pause::doubled;
+use crate::pause::{after, doubled, is_trouble};
 
 /// How long a contradicting object of another node is left to its own speaker.
 const SETTLE: Duration = Duration::from_secs(2);
@@ -27,6 +27,8 @@ const SETTLE: Duration = Duration::from_secs(2);
 const RECREATE: Duration = Duration::from_secs(1);
 /// The first pause after a failed request; it doubles.
 const RETRY: Duration = Duration::from_millis(200);
+/// What failed because the server was in trouble is not tried again out of turn more often than this.
+const RELEASE: Duration = Duration::from_secs(1);
 /// Requests under way at a time.
 const PARALLEL: usize = 16;
 
@@ -62,6 +64,11 @@ pub(crate) struct Statuses {
     queue: BTreeSet<ServiceKey>,
     waiting: BTreeSet<(Time, ServiceKey)>,
     under_way: BTreeMap<WriteId, (ServiceKey, Operation)>,
+    /// Something failed because the server was in trouble, and when what did so was last tried again out of turn.
+    trouble: bool,
+    released: Option<Time>,
+    /// The ways in which the server refused that users were told of, until a request succeeds.
+    complained: BTreeSet<u16>,
     /// It is known what this node announces; before, nothing may be called untrue.
     settled: bool,
     /// Services of which other nodes had an object before that: somebody else may have announced them meanwhile.
@@ -128,6 +135,8 @@ struct Said {
 #[derive(Debug, Default)]
 struct Work {
     under_way: bool,
+    /// The last request failed; how many in a row did.
+    failed: bool,
     failures: u32,
     not_before: Option<Time>,
     /// How many objects were created since the Service was gained, and when the last one was.
@@ -167,6 +176,9 @@ impl Statuses {
             queue: BTreeSet::new(),
             waiting: BTreeSet::new(),
             under_way: BTreeMap::new(),
+            trouble: false,
+            released: None,
+            complained: BTreeSet::new(),
             settled: false,
             elsewhere: BTreeSet::new(),
         }
@@ -282,13 +294,21 @@ impl Statuses {
         work.under_way = false;
         match result {
             Ok(object) => {
-                (work.failures, work.not_before) = (0, None);
+                (work.failed, work.failures, work.not_before) = (false, 0, None);
+                self.complained.clear();
+                if self.trouble && self.released.is_none_or(|last| now.since(last) >= RELEASE) {
+                    self.released = Some(now);
+                    self.try_again();
+                }
                 match operation {
                     Operation::Create | Operation::Patch(_) => {
                         match self.protocol.stored(object) {
                             Some(object) => self.apply(object),
                             // The watch will bring it; asking again at once could make a second one.
-                            None => work.not_before = Some(now + RECREATE),
+                            None => {
+                                let work = self.work.entry(service.clone()).or_default();
+                                work.not_before = Some(now + RECREATE);
+                            }
                         }
                     }
                     Operation::Delete(name) => self.mark_deleted(&service, &name),
@@ -302,18 +322,43 @@ impl Statuses {
                     self.remove(&name);
                 }
                 Operation::Create | Operation::Patch(_) | Operation::Delete(_) => {
-                    work.fail(now);
-                    tracing::warn!(
-                        controller = self.protocol.reconciler(),
-                        service = %service,
-                        error = %error,
-                        "the {} could not be written, retrying", self.protocol.resource().kind()
-                    );
+                    work.failed = true;
+                    work.failures = work.failures.saturating_add(1);
+                    work.not_before = Some(now + after(error, RETRY, work.failures));
+                    self.trouble |= is_trouble(error);
+                    self.complain(&service, error);
                 }
             },
         }
         self.queue.insert(service);
         true
+    }
+
+    /// The API server answers again: what failed is tried again at once, a few at a time.
+    pub(crate) fn api_answers(&mut self) {
+        for work in self.work.values_mut() {
+            work.failures = 0;
+        }
+        self.try_again();
+    }
+
+    fn try_again(&mut self) {
+        self.trouble = false;
+        for (service, work) in self.work.iter_mut().filter(|(_, work)| work.failed) {
+            (work.failed, work.not_before) = (false, None);
+            self.queue.insert(service.clone());
+        }
+    }
+
+    /// Says what is wrong, once for all that it keeps from being written. Of a server that does not answer whoever asks
+    /// it says so.
+    fn complain(&mut self, service: &ServiceKey, error: &WriteError) {
+        let (controller, kind) = (self.protocol.reconciler(), self.protocol.resource().kind());
+        if error.code != 0 && self.complained.insert(error.code) {
+            tracing::warn!(controller, service = %service, error = %error, "the {kind} could not be written, retrying");
+        } else {
+            tracing::debug!(controller, service = %service, error = %error, "the {kind} could not be written, retrying");
+        }
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Time) {
@@ -516,13 +561,6 @@ impl Protocol {
             Self::Layer2 => serde_json::from_value::<ServiceL2Status>(object).ok().map(Into::into),
             Self::Bgp => serde_json::from_value::<ServiceBGPStatus>(object).ok().map(Into::into),
         }
-    }
-}
-
-impl Work {
-    fn fail(&mut self, now: Time) {
-        self.failures = self.failures.saturating_add(1);
-        self.not_before = Some(now + doubled(RETRY, self.failures));
     }
 }
 

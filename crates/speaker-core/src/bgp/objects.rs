@@ -22,7 +22,7 @@ use sha2::{Digest as _, Sha256};
 use super::sessions::{Known, Sessions};
 use super::{PeerReport, reason};
 use crate::io::{Settings, WriteId};
-use crate::pause::doubled;
+use crate::pause::after;
 
 /// Numbers are not written more often than this.
 const NUMBERS: Duration = Duration::from_secs(10);
@@ -163,11 +163,19 @@ impl Objects {
                     self.stored.remove(&name);
                 }
                 work.failures = work.failures.saturating_add(1);
-                work.not_before = Some(now + doubled(RETRY, work.failures));
+                work.not_before = Some(now + after(error, RETRY, work.failures));
                 tracing::debug!(name, error = %error, "a BGPSession could not be written, retrying");
             }
         }
         true
+    }
+
+    /// The API server answers again: what failed is tried again at once.
+    pub(crate) fn api_answers(&mut self) {
+        for work in self.work.values_mut().filter(|work| work.failures > 0) {
+            (work.failures, work.not_before) = (0, None);
+            self.news = true;
+        }
     }
 
     /// When something is due that nothing announces.

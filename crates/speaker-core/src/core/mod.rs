@@ -13,6 +13,7 @@ use ferrolb_announce::bgp::BgpPlan;
 use ferrolb_announce::{Finding, Inputs, Members, NodePlan};
 use ferrolb_api::Clock;
 use ferrolb_api::event::{Event, EventKind};
+use ferrolb_api::request::{WriteError, WriteResult};
 use ferrolb_config::state::{self, Component, Identity, Reporter};
 use ferrolb_net_types::{ServiceKey, Time};
 
@@ -76,6 +77,8 @@ pub struct Core {
     bgp_sessions: Objects,
     reporter: Reporter,
     reporting: Option<WriteId>,
+    /// Writes that the API server has not answered, and is known not to.
+    unanswered: Vec<(WriteId, WriteError)>,
     next_id: u64,
     effects: VecDeque<Effect>,
 }
@@ -147,6 +150,7 @@ impl Core {
             bgp_sessions: Objects::new(settings.clone()),
             reporter: Reporter::new(identity(&settings)),
             reporting: None,
+            unanswered: Vec::new(),
             next_id: 0,
             effects: VecDeque::new(),
             settings,
@@ -191,19 +195,36 @@ impl Core {
             Input::ConfigurationStates(change) => self.reporter.handle(clock, state::Input::Changed(change)),
             Input::Pods(result) => self.hear_of_pods(clock.now, result),
             Input::Wire(report) => self.hear(clock.now, &report),
-            Input::ApiAnswers => self.outage.answered(),
+            Input::ApiAnswers => self.hear_from_api(clock),
             Input::ApiSilent { since } => self.outage.silent(since),
-            Input::Written { id, result } => {
-                if self.reporting == Some(id) {
-                    self.reporting = None;
-                    self.reporter.handle(clock, state::Input::Written(result));
-                } else if !self.statuses.written(clock.now, id, &result)
-                    && !self.bgp_statuses.written(clock.now, id, &result)
-                    && !self.bgp_sessions.written(clock.now, id, &result)
-                {
-                    tracing::debug!(id = id.0, "the result of a write that nobody asked for");
-                }
+            // There is no point in asking again before the server answers something.
+            Input::Written { id, result: Err(error) } if error.code == 0 && self.outage.is_silent() => {
+                self.unanswered.push((id, error));
             }
+            Input::Written { id, result } => self.written(clock, id, result),
+        }
+    }
+
+    /// The API server answers again: what it did not answer is asked again now.
+    fn hear_from_api(&mut self, clock: Clock) {
+        self.outage.answered();
+        for (id, error) in std::mem::take(&mut self.unanswered) {
+            self.written(clock, id, Err(error));
+        }
+        self.statuses.api_answers();
+        self.bgp_statuses.api_answers();
+        self.bgp_sessions.api_answers();
+    }
+
+    fn written(&mut self, clock: Clock, id: WriteId, result: WriteResult) {
+        if self.reporting == Some(id) {
+            self.reporting = None;
+            self.reporter.handle(clock, state::Input::Written(result));
+        } else if !self.statuses.written(clock.now, id, &result)
+            && !self.bgp_statuses.written(clock.now, id, &result)
+            && !self.bgp_sessions.written(clock.now, id, &result)
+        {
+            tracing::debug!(id = id.0, "the result of a write that nobody asked for");
         }
     }
 

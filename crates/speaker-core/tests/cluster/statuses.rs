@@ -4,9 +4,10 @@
 use std::time::Duration;
 
 use ferrolb_api::request::WriteError;
+use ferrolb_speaker_core::Input;
 use serde_json::{Value, json};
 
-use crate::bench::{Bench, EXCLUDE, NODE1, NODE2, endpoints, service};
+use crate::bench::{Bench, EXCLUDE, NODE1, NODE2, NODES, config, endpoints, service};
 
 const IP: &str = "192.168.10.200";
 
@@ -14,6 +15,15 @@ fn one_service() -> Bench {
     let mut bench = Bench::started();
     bench.api.put("EndpointSlice", endpoints("four", &[NODE1]));
     bench.api.put("Service", service("four", IP));
+    bench.settle();
+    bench.take_writes();
+    bench
+}
+
+/// The same, and room for more.
+fn many_services() -> Bench {
+    let mut bench = one_service();
+    bench.api.put("IPAddressPool", config("more", json!({ "addresses": ["192.168.10.100-192.168.10.199"] })));
     bench.settle();
     bench.take_writes();
     bench
@@ -195,6 +205,65 @@ fn a_failing_api_is_tried_again_with_pauses_until_all_is_true() {
     bench.run(Duration::from_secs(120));
     let owner = bench.owner("192.168.10.201").unwrap();
     assert_eq!(bench.statuses(), [format!("demo/five@{owner} ens18")]);
+}
+
+#[test]
+fn what_an_outage_kept_from_being_written_is_written_as_soon_as_the_api_answers() {
+    for minutes in [1, 4, 60] {
+        let mut bench = many_services();
+        bench.api.outage = Some(WriteError::no_answer("connection refused"));
+        let since = bench.now;
+        for n in 0..100 {
+            bench.api.put("Service", service(&format!("more-{n}"), &format!("192.168.10.{}", 100 + n)));
+            bench.api.put("EndpointSlice", endpoints(&format!("more-{n}"), &[NODE1, NODE2]));
+        }
+        bench.api.delete("Service", "demo", "four");
+        bench.run(Duration::from_secs(12));
+        for node in NODES {
+            bench.hear(node, Input::ApiSilent { since });
+        }
+        bench.take_writes();
+        bench.run(Duration::from_secs(minutes * 60));
+        // What was under way when that became known, of statuses and of the ConfigurationState.
+        let tried = bench.take_writes().len();
+        assert!(tried <= NODES.len() * 17, "{tried}: a silent server is not asked the same again and again");
+        bench.api.outage = None;
+        for node in NODES {
+            bench.hear(node, Input::ApiAnswers);
+        }
+        // What was sent and not answered may have been done: whether it was is waited for, for a second.
+        bench.run(Duration::from_millis(1_200));
+        let statuses = bench.statuses();
+        assert_eq!(statuses.len(), 100, "{statuses:?}");
+        for n in 0..100 {
+            let owner = bench.owner(&format!("192.168.10.{}", 100 + n)).unwrap();
+            assert!(statuses.contains(&format!("demo/more-{n}@{owner} ens18")), "{n}");
+        }
+    }
+}
+
+#[test]
+fn when_a_server_in_trouble_takes_a_write_what_failed_is_tried_again_at_once() {
+    let mut bench = many_services();
+    bench.api.outage = Some(WriteError::refused(500, "InternalError", "etcdserver: request timed out"));
+    for n in 0..30 {
+        bench.api.put("Service", service(&format!("more-{n}"), &format!("192.168.10.{}", 100 + n)));
+        bench.api.put("EndpointSlice", endpoints(&format!("more-{n}"), &[NODE1]));
+    }
+    bench.run(Duration::from_secs(1800));
+    bench.take_writes();
+    bench.run(Duration::from_secs(300));
+    let writes = bench.take_writes().len();
+    assert!(writes <= 31 * 11 + 20, "{writes}: twice a minute each");
+    bench.api.outage = None;
+    // The first that is due, half a minute later at the latest, brings all others with it.
+    let tried = (0..300).find(|_| {
+        bench.run(Duration::from_millis(100));
+        !bench.take_writes().is_empty()
+    });
+    assert!(tried.is_some());
+    bench.run(Duration::from_secs(1));
+    assert_eq!(bench.statuses().len(), 31);
 }
 
 #[test]

@@ -4,6 +4,7 @@
 
 mod bgp;
 mod recorder;
+mod statuses;
 
 use ferrolb_api::{Change, Clock};
 use ferrolb_net_types::{NodeName, Time};
