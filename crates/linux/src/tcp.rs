@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a TCP socket to a router needs beyond what other libraries offer: a password, how far its packets come from, and
-//! how far what was sent has come.
+//! What a TCP socket to a router needs beyond what other libraries offer: a password, how far its packets come from, what
+//! has come, whoever knows of it, and how far what was sent has come.
 //!
 //! Everything works on any socket, whoever made it. The password and the hops can be set before it connects and on one
 //! that is connected. None of it needs a capability.
@@ -11,6 +11,8 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use ferrolb_net_types::IpFamily;
 use libc::c_int;
+use nix::errno::Errno;
+use nix::sys::socket::{MsgFlags, recv};
 
 use crate::error::{Attempt, Result, check};
 
@@ -65,6 +67,23 @@ pub fn set_least_hops(socket: impl AsFd, family: IpFamily, least: u8) -> Result<
     };
     set(&socket, level, name, &c_int::from(least))
         .attempting(|| format!("take only what has {least} hops left"))
+}
+
+/// Reads what lies there, without waiting: so many bytes, 0 once the other side has closed; `None` if there is nothing.
+/// The kernel is asked, whatever an event loop knows or does not know yet.
+///
+/// # Errors
+///
+/// The kernel's: that the connection is no more, mostly.
+pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+    loop {
+        match recv(socket.as_fd().as_raw_fd(), buffer, MsgFlags::MSG_DONTWAIT) {
+            Ok(count) => return Ok(Some(count)),
+            Err(Errno::EINTR) => {}
+            Err(Errno::EAGAIN) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        }
+    }
 }
 
 /// How many of the bytes that a connected socket has taken were not acknowledged by the other side yet, sent or not.
@@ -195,6 +214,27 @@ mod tests {
             assert!(Instant::now() < end);
             std::thread::sleep(Duration::from_millis(1));
         }
+    }
+
+    #[test]
+    fn what_lies_there_is_read_at_once_and_nothing_is_waited_for() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut peer, _) = listener.accept().unwrap();
+        let mut buffer = [0; 3];
+        assert_eq!(receive(&stream, &mut buffer).unwrap(), None);
+        peer.write_all(b"abcd").unwrap();
+        drop(peer);
+        let mut next = || {
+            let end = Instant::now() + Duration::from_secs(10);
+            loop {
+                if let Some(count) = receive(&stream, &mut buffer).unwrap() {
+                    return buffer[..count].to_vec();
+                }
+                assert!(Instant::now() < end);
+            }
+        };
+        assert_eq!([next(), next(), next()], [&b"abc"[..], b"d", b""]);
     }
 
     #[test]

@@ -63,6 +63,12 @@ impl Line {
         }
     }
 
+    /// As [`Line::read`] where nobody has said yet that there is something: the runtime learns it only when it asks the
+    /// kernel, and has not done so if the process was stopped, or the thread busy, meanwhile.
+    pub(super) fn look(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        tcp::receive(&self.stream, buffer)
+    }
+
     /// How much of what the operating system has taken the peer's has not acknowledged.
     pub(super) fn unacknowledged(&self) -> usize {
         // It fails on no connection. If it did, that would be no reason to drop one.

@@ -229,7 +229,7 @@ impl Task {
             Ok(ready) => {
                 // What is to be written is, in any case.
                 if ready.is_readable() || ready.is_read_closed() {
-                    self.read();
+                    self.read(Line::read);
                 }
             }
         }
@@ -239,10 +239,10 @@ impl Task {
     }
 
     /// Hands over what has come, as far as one buffer holds it; whether there was something.
-    fn read(&mut self) -> bool {
+    fn read(&mut self, read: impl FnOnce(&Line, &mut [u8]) -> io::Result<Option<usize>>) -> bool {
         let Some(line) = &self.line else { return false };
         let connection = line.id;
-        match line.read(&mut self.buffer[..]) {
+        match read(line, &mut self.buffer[..]) {
             Ok(None) => return false,
             Ok(Some(0)) => self.lost(None),
             Ok(Some(count)) => {
@@ -257,7 +257,7 @@ impl Task {
     /// Hands over what the operating system knows of the peer, before time is looked at.
     fn look(&mut self) {
         // A KEEPALIVE in a buffer is a sign of life. The first messages that lie there are enough.
-        self.read();
+        self.read(Line::look);
         if let Some(line) = &self.line {
             let (connection, bytes) = (line.id, line.unacknowledged());
             self.input(Input::Unacknowledged { connection, bytes });
@@ -289,7 +289,7 @@ impl Task {
                 Err(error) => {
                     // What the peer still had to say, a NOTIFICATION maybe, comes first: by the buffer, too.
                     line.broken.get_or_insert_with(|| error.to_string());
-                    if !self.read() {
+                    if !self.read(Line::look) {
                         self.lost(None);
                     }
                 }

@@ -9,9 +9,10 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
-use ferrolb_bgp::wire::{Code, Detail, Families, HoldTime, RouteRefresh};
+use ferrolb_bgp::wire::{Code, Detail, Families, HoldTime, Notification, RouteRefresh};
 use ferrolb_bgp::{Down, Goodbye, PeerAs, Route, Settings, State};
 use ferrolb_config::Password;
 use ferrolb_kube_support::daemon::Clocks;
@@ -86,6 +87,22 @@ impl Bench {
             }
         };
         runtime.block_on(async { tokio::time::timeout(PATIENCE, waiting).await }).unwrap();
+    }
+
+    /// The thread of the sessions does nothing more until this is dropped.
+    fn hold_up(&self) -> Sender<()> {
+        let (go, waits) = channel();
+        let (stands, stopped) = channel();
+        self.handle.thread.as_ref().unwrap().runtime.spawn(async move {
+            // They come to rest before.
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+            stands.send(()).unwrap();
+            let _ = waits.recv();
+        });
+        stopped.recv().unwrap();
+        go
     }
 
     /// Waits until every session has said goodbye.
@@ -586,6 +603,48 @@ fn a_peer_that_never_reads_is_dropped_although_the_kernel_has_room_for_what_it_i
         assert!(std::time::Instant::now() < end, "it is not reset");
         std::thread::sleep(Duration::from_millis(1));
     }
+}
+
+#[test]
+fn who_was_held_up_blames_nobody_for_it() {
+    let router = Router::on("127.10.19.1");
+    let mut bench = Bench::new();
+    let mut short = plan(router.address);
+    short.settings.hold_time = HoldTime::seconds(3).unwrap();
+    bench.plan("router", short);
+    let mut talk = router.session();
+    let since = bench.established("router").since;
+    // Until there is something to be heard, the hold time is over, and a wish gives the task its turn before the kernel is
+    // asked.
+    let held_up = bench.hold_up();
+    talk.say(&ferrolb_bgp::wire::keepalive());
+    talk.say(&Notification::from(Code::HOLD_TIMER_EXPIRED).encode());
+    while bench.handle.clocks.now() < since + Duration::from_secs(4) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    bench.routes("router", announce(100));
+    drop(held_up);
+    let report = bench.wait("router", |report| report.drops == 1);
+    assert_eq!(report.last_down.unwrap().1, Down::Told(Code::HOLD_TIMER_EXPIRED.into()));
+}
+
+#[test]
+fn a_last_word_that_lies_there_is_heard_where_nothing_can_be_said_any_more() {
+    let router = Router::on("127.10.20.1");
+    let mut bench = Bench::new();
+    bench.plan("router", plan(router.address));
+    let mut talk = router.session();
+    bench.established("router");
+    let held_up = bench.hold_up();
+    // Several buffers of it.
+    talk.say(&ferrolb_bgp::wire::keepalive().repeat(2000));
+    talk.say(&Notification::from(Code::ADMINISTRATIVE_SHUTDOWN).encode());
+    socket2::SockRef::from(&talk.stream).set_linger(Some(Duration::ZERO)).unwrap();
+    drop(talk);
+    bench.routes("router", announce(100));
+    drop(held_up);
+    let report = bench.wait("router", |report| report.drops == 1);
+    assert_eq!(report.last_down.unwrap().1, Down::Told(Code::ADMINISTRATIVE_SHUTDOWN.into()));
 }
 
 #[test]
