@@ -113,7 +113,7 @@ async fn meshed(stage: &mut Stage<'_>, birds: &[Bird]) -> Result<BTreeMap<Host, 
 }
 
 /// BIRD's sessions that are up, each with the time of day since when it is.
-pub(super) async fn established(bird: &Bird) -> Result<BTreeMap<String, Duration>> {
+pub(in super::super) async fn established(bird: &Bird) -> Result<BTreeMap<String, Duration>> {
     let said = bird.ask("show protocols").await?;
     let mut up = BTreeMap::new();
     for line in said.lines() {

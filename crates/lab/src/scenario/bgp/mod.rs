@@ -126,4 +126,5 @@ macro_rules! manifest {
         }
     };
 }
+pub(super) use ground::established;
 pub(super) use manifest;

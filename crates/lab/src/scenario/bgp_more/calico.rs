@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A router that already speaks with BIRD on a node, as with Calico's, and takes no second session from its address.
 
-use anyhow::ensure;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
 use ferrolb_bgp::wire::{Code, Message};
 
+use super::super::bgp::established;
 use super::super::cluster::{eventually, text};
 use super::super::conversation::Said;
 use super::super::routing;
@@ -23,7 +26,8 @@ pub(super) async fn chapter(stage: &mut Stage<'_>, ground: &Ground) {
     stage
         .step(
             "a router that speaks with BIRD already",
-            "it refuses the speaker's session with Cease/Connection Collision Resolution; the others are up",
+            "it refuses the speaker's session with Cease/Connection Collision Resolution; the others are up, and so is BIRD's \
+             all the time",
             async |stage: &mut Stage<'_>| refused(stage, ground).await,
         )
         .await;
@@ -34,6 +38,10 @@ async fn refused(stage: &mut Stage<'_>, ground: &Ground) -> Seen {
     routing::settled(&ground.router, &Host::NODES.map(|node| (node, "Active", 0))).await?;
     let bird = Bird::start(stage.bench, Host::Node1, BIRD).await?;
     routing::settled(&ground.router, &[(Host::Node1, "Established", 0)]).await?;
+    let before = eventually(SOON, async || {
+        established(&bird).await?.get("tor").copied().context("BIRD does not say that its session is up")
+    })
+    .await?;
     let mark = ground.wire.mark();
     stage.apply(PEERS).await?;
     ground.outer(SHOP, &[Host::Node2]).await?;
@@ -49,6 +57,10 @@ async fn refused(stage: &mut Stage<'_>, ground: &Ground) -> Seen {
         Ok(reason.to_owned())
     })
     .await?;
+    let now = established(&bird).await?.get("tor").copied();
+    // It counts back from now each time: a millisecond more or less.
+    let same = now.is_some_and(|now| now.abs_diff(before) < Duration::from_millis(500));
+    ensure!(same, "BIRD's session was up since {before:?}, and is since {now:?}");
     // Once BIRD is gone the speaker gets in.
     bird.stop().await?;
     ground.outer(SHOP, &WORKERS).await?;
@@ -62,6 +74,7 @@ async fn refused(stage: &mut Stage<'_>, ground: &Ground) -> Seen {
         .await?;
     }
     Ok(format!(
-        "k8s-node-2 is the only next hop; the BGPSession of k8s-node-1 says: {reason}; both when BIRD is gone"
+        "k8s-node-2 is the only next hop, and BIRD's session goes on; the BGPSession of k8s-node-1 says: {reason}; both when \
+         BIRD is gone"
     ))
 }
