@@ -4,7 +4,8 @@
 //! What a person acts upon is written at once: a session that came up or went down, another reason why, a finding.
 //! Numbers alone are written at most every ten seconds. A peer that cannot be reached goes from state to state and fails
 //! again for the same reason with each attempt: that alone is written every five minutes. One request per object is
-//! under way at a time. The name of an object follows from node and peer, so that there is never a second one.
+//! under way at a time. The name of an object follows from node and peer, so that there is never a second one. One of that
+//! name that is not seen, since somebody made it or took its label away, is made this node's.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -22,7 +23,7 @@ use sha2::{Digest as _, Sha256};
 use super::sessions::{Known, Sessions};
 use super::{PeerReport, reason};
 use crate::io::{Settings, WriteId};
-use crate::pause::after;
+use crate::pause::{after, doubled};
 
 /// Numbers are not written more often than this.
 const NUMBERS: Duration = Duration::from_secs(10);
@@ -59,6 +60,8 @@ struct Stored {
 struct Work {
     under_way: bool,
     failures: u32,
+    /// There is an object of this name that is not this node's, as far as its labels go.
+    astray: bool,
     not_before: Option<Time>,
     written: Option<Time>,
     /// When something is to be written that waits.
@@ -150,20 +153,31 @@ impl Objects {
         work.under_way = false;
         match result {
             Ok(object) => {
-                (work.failures, work.not_before) = (0, None);
-                work.written = Some(now);
+                let was_astray = std::mem::take(&mut work.astray);
+                (work.not_before, work.written) = (None, Some(now));
                 if let Ok(object) = serde_json::from_value::<BGPSession>(object.clone()) {
                     self.apply(object);
                 } else {
                     self.stored.remove(&name); // It was deleted.
+                }
+                let work = self.work.entry(name.clone()).or_default();
+                if was_astray && !self.stored.contains_key(&name) {
+                    // Something on the way takes the label away again: that is not fought over without a pause.
+                    work.failures = work.failures.saturating_add(1);
+                    work.not_before = Some(now + doubled(RETRY, work.failures));
+                } else {
+                    work.failures = 0;
                 }
             }
             Err(error) => {
                 if error.is_not_found() || error.is_conflict() {
                     self.stored.remove(&name);
                 }
-                work.failures = work.failures.saturating_add(1);
-                work.not_before = Some(now + after(error, RETRY, work.failures));
+                work.astray = error.is_already_exists();
+                if !work.astray {
+                    work.failures = work.failures.saturating_add(1);
+                    work.not_before = Some(now + after(error, RETRY, work.failures));
+                }
                 tracing::debug!(name, error = %error, "a BGPSession could not be written, retrying");
             }
         }
@@ -227,12 +241,13 @@ impl Objects {
             let uid = &self.stored.get(name)?.uid;
             return Some(ApiRequest::delete(Resource::BGPSessions, namespace, name, Some(uid)));
         };
-        let Some(stored) = self.stored.get(name) else { return Some(self.create(name)) };
+        let astray = self.work.get(name).is_some_and(|work| work.astray);
+        let Some(stored) = self.stored.get(name) else {
+            return Some(if astray { self.adopt(name) } else { self.create(name) });
+        };
         let merge = Verb::MergePatch { manager: None };
         if self.settings.pod.as_ref().is_some_and(|pod| stored.owners != [pod.uid.as_str()]) {
-            let body = json!({ "metadata": { "ownerReferences": self.owners() } });
-            let request = ApiRequest::status(merge, Resource::BGPSessions, namespace, name, body);
-            return Some(ApiRequest { subresource: None, ..request });
+            return Some(self.adopt(name));
         }
         if stored.status == *wanted {
             return None;
@@ -261,6 +276,18 @@ impl Objects {
             "spec": {},
         });
         ApiRequest::create(Resource::BGPSessions, &self.settings.namespace, body)
+    }
+
+    /// Makes an object that is there this node's.
+    fn adopt(&self, name: &str) -> ApiRequest {
+        let mut metadata = json!({ "labels": { labels::NODE: self.label } });
+        if self.settings.pod.is_some() {
+            metadata["ownerReferences"] = Value::Array(self.owners());
+        }
+        let merge = Verb::MergePatch { manager: None };
+        let body = json!({ "metadata": metadata });
+        let request = ApiRequest::status(merge, Resource::BGPSessions, &self.settings.namespace, name, body);
+        ApiRequest { subresource: None, ..request }
     }
 
     fn owners(&self) -> Vec<Value> {
@@ -378,6 +405,8 @@ fn difference(is: &BGPSessionStatus, wanted: &BGPSessionStatus) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use ferrolb_api::request::WriteError;
+
     use super::*;
 
     fn objects() -> Objects {
@@ -440,6 +469,34 @@ mod tests {
             "nothing that is shown"
         );
         assert_eq!(version(3, "b", "Idle"), ("Idle".to_owned(), true), "another object of that name");
+    }
+
+    #[test]
+    fn a_label_that_is_taken_away_on_the_way_is_not_fought_over_without_a_pause() {
+        let mut objects = objects();
+        let name = "router.here";
+        let mut write = |now, result: &WriteResult| {
+            objects.handle_timeout(now);
+            let request = objects.step(now, name, Some(&BGPSessionStatus::default()))?;
+            objects.under_way.insert(WriteId(1), name.to_owned());
+            objects.written(now, WriteId(1), result);
+            Some(request.verb)
+        };
+        let exists = Err(WriteError::refused(409, "AlreadyExists", "it is there"));
+        let mut object = of_node("here");
+        (object.metadata.name, object.metadata.labels) = (Some(name.to_owned()), None);
+        let without = Ok(serde_json::to_value(object).unwrap());
+        let mut at = Vec::new();
+        for second in 0..3600 {
+            let now = Time::millis(second * 1000);
+            if let Some(verb) = write(now, &exists) {
+                assert_eq!(verb, Verb::Create);
+                assert_eq!(write(now, &without), Some(Verb::MergePatch { manager: None }), "at once");
+                at.push(second);
+            }
+        }
+        assert_eq!(at[..6], [0, 1, 3, 7, 15, 31]);
+        assert!(at.windows(2).all(|pair| pair[1] - pair[0] <= 300) && at.len() < 25, "{at:?}");
     }
 
     #[test]

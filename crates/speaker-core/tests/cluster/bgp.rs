@@ -723,6 +723,57 @@ fn sessions_are_shown_where_their_kind_exists_and_numbers_do_not_make_writes_s97
 }
 
 #[test]
+fn an_object_of_a_sessions_name_is_made_the_nodes_whoever_made_it_or_took_its_label() {
+    let mut bench = without_router();
+    let name = format!("router.{NODE1}");
+    let foreign = json!({
+        "apiVersion": "ferrolb.io/v1alpha1",
+        "kind": "BGPSession",
+        "metadata": { "name": name, "namespace": NAMESPACE, "labels": { "mine": "yes" } },
+        "spec": {},
+        "status": { "state": "Sleeping", "finding": "nothing of this is true" },
+    });
+    bench.api.put("BGPSession", foreign);
+    // The watch is by the label: it brings nothing.
+    bench.hear(NODE1, Input::BGPSessions(Change::Reset(Vec::new())));
+    let up = report(&bench, State::Established);
+    hear(&mut bench, up);
+    bench.settle();
+    let shown = |bench: &Bench| bench.api.list("BGPSession").next().unwrap().clone();
+    let is_ours = |object: &Value, state: &str| {
+        assert_eq!(object["metadata"]["labels"]["metallb.io/node"], json!(NODE1), "{object}");
+        let status = &object["status"];
+        assert_eq!((&status["state"], &status["peer"]), (&json!(state), &json!("router")), "{object}");
+        assert!(status["finding"].is_null(), "{object}");
+    };
+    let object = shown(&bench);
+    is_ours(&object, "Established");
+    assert_eq!(object["metadata"]["labels"]["mine"], json!("yes"), "what is not ours stays");
+    assert!(object["metadata"]["ownerReferences"][0]["uid"].is_string(), "{object}");
+
+    let label = |value: Value| json!({ "metadata": { "labels": { "metallb.io/node": value } } });
+    for value in [Value::Null, json!("another")] {
+        bench.api.patch("BGPSession", NAMESPACE, &name, &label(value));
+        // What a watch by the label makes of it.
+        bench.hear(
+            NODE1,
+            Input::BGPSessions(Change::Deleted { namespace: NAMESPACE.to_owned(), name: name.clone() }),
+        );
+        bench.settle();
+        is_ours(&shown(&bench), "Established");
+    }
+    bench.take_writes();
+    let idle = report(&bench, State::Idle);
+    hear(&mut bench, idle);
+    bench.settle();
+    is_ours(&shown(&bench), "Idle");
+    assert_eq!(bench.take_writes(), ["PATCH bgpsessions/status"]);
+    bench.api.delete("BGPPeer", NAMESPACE, "router");
+    bench.settle();
+    assert_eq!(bench.api.list("BGPSession").count(), 0);
+}
+
+#[test]
 fn bg_17_a_router_that_answers_nothing_may_have_another_password_or_none() {
     let mut bench = without_router();
     bench.hear(NODE1, Input::BGPSessions(Change::Reset(Vec::new())));
