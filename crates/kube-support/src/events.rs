@@ -4,8 +4,10 @@
 //! The first of its kind is created; the same again is a patch that counts. An object that has had many in a
 //! short time gets no more for a while. Events are a courtesy: the queue is bounded, what does not fit is
 //! dropped, and nothing waits for it; and while what they tell of is being written they give way to that.
+//! While the server does not answer, the newest of each object and reason is kept, with the time at which it happened.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::pin::pin;
 use std::time::Duration;
 
 use ferrolb_api::event::{Event, ObjectRef};
@@ -31,8 +33,12 @@ const REFILL: Duration = Duration::from_secs(10);
 const LIMIT: Duration = Duration::from_secs(10);
 /// How long events give way to writes, in one go.
 const GIVE_WAY: Duration = Duration::from_millis(500);
-/// Tries before an event is given up.
+/// Tries in a row that fail before that is said.
 const TRIES: u32 = 5;
+/// Events that are kept while none can be sent.
+const KEPT: usize = 4096;
+/// The pause after a try that failed: the first, which doubles, and the longest.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
 
 /// The way in. Clones lead to the same queue.
 #[derive(Clone, Debug)]
@@ -86,76 +92,152 @@ impl Way {
     }
 }
 
-async fn run(client: Client, component: &'static str, mut events: mpsc::Receiver<Event>, mut way: Way) {
+/// An event that is to be sent.
+#[derive(Clone, Debug)]
+struct Pending {
+    event: Event,
+    happened: Timestamp,
+    /// It was counted among those that its object may have.
+    admitted: bool,
+}
+
+/// What is to be sent, the oldest first.
+#[derive(Debug, Default)]
+struct Line {
+    pending: VecDeque<Pending>,
+}
+
+impl Line {
+    /// Adds one that has happened just now.
+    fn add(&mut self, event: Event, happened: Timestamp) {
+        self.pending.push_back(Pending { event, happened, admitted: false });
+        if self.pending.len() > KEPT {
+            self.pending.pop_front();
+        }
+    }
+
+    /// Adds one that takes the place of what was said before, for the same reason, of the same object.
+    fn replace(&mut self, event: Event, happened: Timestamp) {
+        self.pending.retain(|former| !about_the_same(&former.event, &event));
+        self.add(event, happened);
+    }
+}
+
+/// Where events are kept.
+trait Server {
+    /// Executes a request for an event of this namespace.
+    fn execute(&self, namespace: &str, form: &Form) -> impl Future<Output = Result<(), RequestError>> + Send;
+}
+
+impl Server for Client {
+    async fn execute(&self, namespace: &str, form: &Form) -> Result<(), RequestError> {
+        let path = format!("/api/v1/namespaces/{namespace}/events");
+        match form {
+            Form::Create(body) => {
+                send_json(self, Method::POST, &path, Some(("application/json", body)), LIMIT).await?
+            }
+            Form::Patch { name, body } => {
+                let body = Some(("application/strategic-merge-patch+json", body));
+                send_json(self, Method::PATCH, &format!("{path}/{name}"), body, LIMIT).await?
+            }
+        };
+        Ok(())
+    }
+}
+
+async fn run(server: impl Server, component: &'static str, mut events: mpsc::Receiver<Event>, mut way: Way) {
     let mut memory = Memory::new(component);
-    let mut failing = false;
-    while let Some(event) = events.recv().await {
+    let mut line = Line::default();
+    let mut backoff = Backoff::new(PAUSES.0, PAUSES.1);
+    loop {
+        let Some(mut pending) = line.pending.pop_front() else {
+            let Some(event) = events.recv().await else { return };
+            line.add(event, Timestamp::now());
+            continue;
+        };
         if events.len() < QUEUE / 2 {
             way.give().await;
         }
-        let Some(form) = memory.next(&event, Instant::now(), Timestamp::now()) else {
+        if !std::mem::replace(&mut pending.admitted, true)
+            && !memory.take_token(&pending.event.regarding, Instant::now())
+        {
             tracing::debug!(
                 op = "recordEvent",
-                reason = event.reason,
-                name = event.regarding.name.as_str(),
+                reason = pending.event.reason,
+                name = pending.event.regarding.name.as_str(),
                 "event dropped, the object has had too many"
             );
             continue;
+        }
+        let sending = send(&server, &mut memory, &pending);
+        let sent = match backoff.failures() {
+            0 => sending.await,
+            _ => meanwhile(&mut events, &mut line, sending).await,
         };
-        match deliver(&client, &mut memory, &event, form).await {
-            Ok(()) => failing = false,
-            Err(error) => {
-                memory.forget(&event);
-                if !failing {
-                    failing = true;
-                    tracing::warn!(
-                        op = "recordEvent",
-                        reason = event.reason,
-                        error = error.message.as_str(),
-                        "event cannot be recorded"
-                    );
-                }
-            }
+        let Err(error) = sent else {
+            backoff.reset();
+            continue;
+        };
+        memory.forget(&pending.event);
+        let passing = error.code == 0 || error.code == 429 || error.code >= 500;
+        let first = backoff.failures() == 0;
+        if !passing || backoff.failures() + 1 == TRIES {
+            tracing::warn!(
+                op = "recordEvent",
+                reason = pending.event.reason,
+                error = error.message.as_str(),
+                kept = passing,
+                "event cannot be recorded"
+            );
+        }
+        if !passing {
+            continue;
+        }
+        if first {
+            // From now on only what is new is of interest.
+            let former = std::mem::take(&mut line.pending);
+            former.into_iter().for_each(|former| line.replace(former.event, former.happened));
+        }
+        if !line.pending.iter().any(|other| about_the_same(&other.event, &pending.event)) {
+            line.pending.push_front(pending);
+        }
+        if events.is_closed() {
+            return;
+        }
+        meanwhile(&mut events, &mut line, tokio::time::sleep(backoff.wait())).await;
+    }
+}
+
+/// Takes in what happens while this goes on.
+async fn meanwhile<T>(
+    events: &mut mpsc::Receiver<Event>,
+    line: &mut Line,
+    work: impl Future<Output = T>,
+) -> T {
+    let mut work = pin!(work);
+    loop {
+        tokio::select! {
+            biased;
+            done = &mut work => return done,
+            Some(event) = events.recv() => line.replace(event, Timestamp::now()),
         }
     }
 }
 
-/// Sends one event; repeats while the server does not answer or is in trouble.
-async fn deliver(
-    client: &Client,
-    memory: &mut Memory,
-    event: &Event,
-    mut form: Form,
-) -> Result<(), RequestError> {
-    let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(5));
-    loop {
-        let path = format!("/api/v1/namespaces/{}/events", namespace(event));
-        let result = match &form {
-            Form::Create(body) => {
-                send_json(client, Method::POST, &path, Some(("application/json", body)), LIMIT).await
-            }
-            Form::Patch { name, body } => {
-                let body = Some(("application/strategic-merge-patch+json", body));
-                send_json(client, Method::PATCH, &format!("{path}/{name}"), body, LIMIT).await
-            }
-        };
-        match result {
-            Ok(_) => return Ok(()),
-            // The first answer got lost on the way: it is there.
-            Err(error) if error.code == 409 && matches!(form, Form::Create(_)) => return Ok(()),
-            // It has expired: events live an hour.
-            Err(error) if error.code == 404 && matches!(form, Form::Patch { .. }) => {
-                memory.forget(event);
-                form = memory.create(event, Timestamp::now());
-            }
-            Err(error) => {
-                let passing = error.code == 0 || error.code == 429 || error.code >= 500;
-                if !passing || backoff.failures() + 1 >= TRIES {
-                    return Err(error);
-                }
-                tokio::time::sleep(backoff.wait()).await;
-            }
+/// Sends one event.
+async fn send(server: &impl Server, memory: &mut Memory, pending: &Pending) -> Result<(), RequestError> {
+    let Pending { event, happened, .. } = pending;
+    let form = memory.next(event, *happened);
+    match server.execute(namespace(event), &form).await {
+        // The first answer got lost on the way: it is there.
+        Err(error) if error.code == 409 && matches!(form, Form::Create(_)) => Ok(()),
+        // It has expired: events live an hour.
+        Err(error) if error.code == 404 && matches!(form, Form::Patch { .. }) => {
+            memory.forget(event);
+            let form = memory.create(event, *happened);
+            server.execute(namespace(event), &form).await
         }
+        result => result,
     }
 }
 
@@ -191,10 +273,7 @@ impl Memory {
         Self { component, sent: BTreeMap::new(), order: VecDeque::new(), buckets: BTreeMap::new() }
     }
 
-    fn next(&mut self, event: &Event, now: Instant, wall: Timestamp) -> Option<Form> {
-        if !self.take_token(&event.regarding, now) {
-            return None;
-        }
+    fn next(&mut self, event: &Event, wall: Timestamp) -> Form {
         match self.sent.get_mut(&identity(event)) {
             Some(sent) => {
                 sent.count += 1;
@@ -203,9 +282,9 @@ impl Memory {
                     "lastTimestamp": seconds(wall),
                     "message": event.message,
                 });
-                Some(Form::Patch { name: sent.name.clone(), body })
+                Form::Patch { name: sent.name.clone(), body }
             }
-            None => Some(self.create(event, wall)),
+            None => self.create(event, wall),
         }
     }
 
@@ -269,6 +348,13 @@ fn identity(event: &Event) -> Event {
     key
 }
 
+/// Whether both say something of one object for one reason.
+fn about_the_same(one: &Event, other: &Event) -> bool {
+    let (a, b) = (&one.regarding, &other.regarding);
+    one.reason == other.reason
+        && (&a.name, &a.namespace, &a.kind, &a.uid) == (&b.name, &b.namespace, &b.kind, &b.uid)
+}
+
 fn involved(about: &ObjectRef) -> Value {
     let fields = [
         ("apiVersion", &about.api_version),
@@ -293,6 +379,8 @@ fn seconds(wall: Timestamp) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
     use ferrolb_api::event::EventKind;
 
     use super::*;
@@ -320,7 +408,7 @@ mod tests {
     #[tokio::test]
     async fn the_first_is_created_as_the_recorder_of_kubernetes_does() {
         let mut memory = Memory::new("metallb-speaker");
-        let form = memory.next(&event("web", "announcing"), Instant::now(), wall()).unwrap();
+        let form = memory.next(&event("web", "announcing"), wall());
         let Form::Create(body) = form else { panic!("{form:?}") };
         let hex = format!("{:x}", wall().as_nanosecond());
         assert_eq!(
@@ -341,17 +429,16 @@ mod tests {
     #[tokio::test]
     async fn a_repeat_is_counted_though_the_object_has_a_new_version() {
         let mut memory = Memory::new("metallb-speaker");
-        let now = Instant::now();
         let mut again = event("web", "announcing");
-        memory.next(&again, now, wall());
+        memory.next(&again, wall());
         again.regarding.resource_version = "8".into();
-        let form = memory.next(&again, now, wall()).unwrap();
+        let form = memory.next(&again, wall());
         let Form::Patch { body, .. } = form else { panic!("{form:?}") };
         assert_eq!(
             body,
             json!({"count": 2, "lastTimestamp": "2026-01-02T03:04:05Z", "message": "announcing"})
         );
-        let other = memory.next(&event("web", "something else"), now, wall()).unwrap();
+        let other = memory.next(&event("web", "something else"), wall());
         assert!(matches!(other, Form::Create(_)));
     }
 
@@ -359,21 +446,109 @@ mod tests {
     async fn an_object_with_too_many_events_waits_and_others_do_not() {
         let mut memory = Memory::new("metallb-speaker");
         let now = Instant::now();
-        let granted = (0..40).filter(|_| memory.next(&event("web", "x"), now, wall()).is_some()).count();
-        assert_eq!(granted, 25);
-        assert!(memory.next(&event("other", "x"), now, wall()).is_some());
-        assert!(memory.next(&event("web", "x"), now + REFILL, wall()).is_some());
+        let mut may = |name: &str, now| memory.take_token(&event(name, "x").regarding, now);
+        assert_eq!((0..40).filter(|_| may("web", now)).count(), 25);
+        assert!(may("other", now));
+        assert!(may("web", now + REFILL));
     }
 
     #[tokio::test]
     async fn memory_is_bounded() {
         let mut memory = Memory::new("metallb-speaker");
-        let now = Instant::now();
         for n in 0..REMEMBERED + 100 {
-            memory.next(&event(&format!("s{n}"), "x"), now, wall());
+            memory.next(&event(&format!("s{n}"), "x"), wall());
         }
         assert_eq!(memory.sent.len(), REMEMBERED);
         assert_eq!(memory.order.len(), REMEMBERED);
+    }
+
+    #[test]
+    fn of_what_is_kept_the_newest_of_each_object_and_reason_stays_in_the_order_in_which_they_happened() {
+        let mut line = Line::default();
+        line.replace(event("a", "first"), wall());
+        line.replace(event("b", "first"), wall());
+        let other_reason = Event { reason: "announceFailed", ..event("a", "first") };
+        line.replace(other_reason.clone(), wall());
+        let mut newer = event("a", "second");
+        newer.regarding.resource_version = "8".into();
+        line.replace(newer.clone(), wall());
+        let kept: Vec<_> = line.pending.iter().map(|pending| pending.event.clone()).collect();
+        assert_eq!(kept, [event("b", "first"), other_reason, newer]);
+        for n in 0..KEPT + 100 {
+            line.add(event(&format!("s{n}"), "x"), wall());
+        }
+        assert_eq!(line.pending.len(), KEPT);
+    }
+
+    /// A server that is away until a time, and keeps what it is given after that.
+    #[derive(Clone)]
+    struct Away {
+        until: Instant,
+        kept: Arc<Mutex<Vec<(u64, String)>>>,
+        start: Instant,
+    }
+
+    impl Server for Away {
+        async fn execute(&self, _: &str, form: &Form) -> Result<(), RequestError> {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            if Instant::now() < self.until {
+                return Err(RequestError::no_answer("connection refused"));
+            }
+            let (Form::Create(body) | Form::Patch { body, .. }) = form;
+            let text = body["message"].as_str().unwrap().to_owned();
+            self.kept.lock().unwrap().push((self.start.elapsed().as_secs(), text));
+            Ok(())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_happens_in_an_outage_is_recorded_when_it_ends_the_newest_of_each_e02() {
+        for minutes in [0, 1, 60] {
+            let (start, away) = (Instant::now(), Duration::from_secs(minutes * 60 + 7));
+            let server = Away { until: start + away, kept: Arc::default(), start };
+            let (queue, events) = mpsc::channel(QUEUE);
+            let way = Way::new(watch::Sender::new(true).subscribe());
+            tokio::spawn(run(server.clone(), "metallb-speaker", events, way));
+            // More than the queue holds, in two turns: as when one node after the other dies.
+            for turn in ["was", "is"] {
+                for n in 0..2 * QUEUE {
+                    queue.send(event(&format!("s{n}"), &format!("{turn} {n}"))).await.unwrap();
+                }
+                tokio::time::sleep(Duration::from_secs(2)).await;
+            }
+            tokio::time::sleep(away + Duration::from_secs(60)).await;
+            let kept = server.kept.lock().unwrap().clone();
+            let texts: Vec<&str> = kept.iter().map(|(_, text)| text.as_str()).collect();
+            let expected: Vec<String> = (0..2 * QUEUE).map(|n| format!("is {n}")).collect();
+            assert_eq!(texts, expected, "{minutes}");
+            let first = kept[0].0;
+            assert!((away.as_secs()..=away.as_secs() + PAUSES.1.as_secs()).contains(&first), "{first}");
+        }
+    }
+
+    /// A server that takes everything but what is bad.
+    impl Server for mpsc::UnboundedSender<String> {
+        async fn execute(&self, _: &str, form: &Form) -> Result<(), RequestError> {
+            let Form::Create(body) = form else { return Ok(()) };
+            let text = body["message"].as_str().unwrap().to_owned();
+            match text.as_str() {
+                "bad" => Err(RequestError::from_answer(422, b"")),
+                _ => self.send(text).map_err(|_| RequestError::no_answer("")),
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_event_that_the_server_does_not_take_keeps_none_from_being_recorded() {
+        let (server, mut taken) = mpsc::unbounded_channel();
+        let (queue, events) = mpsc::channel(QUEUE);
+        let way = Way::new(watch::Sender::new(true).subscribe());
+        tokio::spawn(run(server, "metallb-speaker", events, way));
+        for text in ["one", "bad", "two"] {
+            queue.send(event("web", text)).await.unwrap();
+        }
+        assert_eq!(taken.recv().await.as_deref(), Some("one"));
+        assert_eq!(taken.recv().await.as_deref(), Some("two"));
     }
 
     #[tokio::test(start_paused = true)]

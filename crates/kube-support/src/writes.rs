@@ -318,8 +318,11 @@ mod tests {
         let ends = async {
             tokio::time::sleep(Duration::from_secs(9)).await;
             let new = async {
-                let late = tokio::time::sleep(Duration::from_secs(3));
-                unless_older(&reach, async { Ok(late.await) }).await
+                let late = async {
+                    tokio::time::sleep(Duration::from_secs(3)).await;
+                    Ok(())
+                };
+                unless_older(&reach, late).await
             };
             let renew = async {
                 tokio::time::sleep(NEW / 2).await;
