@@ -8,11 +8,14 @@ use ferrolb_net_types::{Asn, Time};
 use super::outbox::Outbox;
 use super::{ConnectionId, Down, Local, Settings, State};
 use crate::wire::{
-    Capability, Context, Families, GracefulRestart, HoldTime, Open, Reader, RouteRefresh, RouterId,
+    Capability, Context, Families, Fault, GracefulRestart, HoldTime, Open, Reader, RouteRefresh, RouterId,
 };
 
 /// How long to wait for the peer's OPEN (RFC 4271, section 8.2.2: "a large value", four minutes).
 pub(super) const OPEN_HOLD: Duration = Duration::from_secs(240);
+
+/// So many faults of one session are told apart.
+const MAX_FAULTS: usize = 16;
 
 /// Who is at the other end, and what was agreed on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,8 +70,8 @@ pub(super) struct Connection {
     pub(super) outbox: Outbox,
     /// The families whose routes the peer wants to be told again, and was not yet.
     pub(super) asked: Families,
-    /// A fault of the peer's was noticed already.
-    pub(super) fault_noticed: bool,
+    /// What was wrong with the peer's UPDATEs up to now, each once; they come from a stranger, so not more than so many.
+    faults: Vec<Fault>,
 }
 
 impl Connection {
@@ -82,7 +85,7 @@ impl Connection {
             keepalive: None,
             outbox: Outbox::new(now),
             asked: Families::NONE,
-            fault_noticed: false,
+            faults: Vec::new(),
         }
     }
 
@@ -117,6 +120,22 @@ impl Connection {
     pub(super) fn alive(&mut self, now: Time) {
         let hold = self.peer().map_or(OPEN_HOLD, |peer| peer.hold_time.duration());
         self.hold = (!hold.is_zero()).then(|| now + hold);
+    }
+
+    /// Notes what is wrong with an UPDATE; whether some of that is new.
+    pub(super) fn note_faults(&mut self, faults: Vec<Fault>) -> bool {
+        let before = self.faults.len();
+        for fault in faults {
+            if self.faults.len() < MAX_FAULTS && !self.faults.contains(&fault) {
+                self.faults.push(fault);
+            }
+        }
+        self.faults.len() > before
+    }
+
+    /// What was wrong with the peer's UPDATEs up to now.
+    pub(super) fn faults(&self) -> &[Fault] {
+        &self.faults
     }
 
     /// Notes that the peer wants all routes of a family again, if that was agreed on (RFC 2918, section 4). One that asks

@@ -148,6 +148,7 @@ pub enum Notice {
     },
     /// There are no such routes any more.
     AllFit,
-    /// An UPDATE of the peer's is wrong, and borne with; the first such of a session.
+    /// An UPDATE of the peer's is wrong in a way that none of this session was before, and borne with: this, and whatever
+    /// was before, each once, up to sixteen.
     Faults(Vec<Fault>),
 }

@@ -426,10 +426,10 @@ impl Session {
             (State::Established, Message::Update(received)) => {
                 connection.alive(now);
                 if !received.faults.is_empty() {
-                    let first = !std::mem::replace(&mut connection.fault_noticed, true);
                     self.counters.faulty_updates += 1;
-                    if first {
-                        self.outputs.push_back(Output::Notice(Notice::Faults(received.faults)));
+                    if connection.note_faults(received.faults) {
+                        let faults = connection.faults().to_vec();
+                        self.outputs.push_back(Output::Notice(Notice::Faults(faults)));
                     }
                 }
             }

@@ -2,6 +2,7 @@
 //! Path attributes: what a route says of itself (RFC 4271, section 5).
 
 use std::collections::BTreeSet;
+use std::fmt;
 
 use super::community::{Community, ExtendedCommunity, LargeCommunity};
 use super::pack::AttributeBlock;
@@ -39,6 +40,35 @@ pub(crate) mod flag {
     pub(crate) const WELL_KNOWN: u8 = TRANSITIVE;
     /// Optional, and passed on by who does not know it.
     pub(crate) const PASSED_ON: u8 = OPTIONAL | TRANSITIVE;
+}
+
+/// The type of an attribute, printed with its name if it is known here: `4 (MULTI_EXIT_DISC)`.
+pub(crate) struct Named(pub(crate) u8);
+
+impl fmt::Display for Named {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self.0 {
+            code::ORIGIN => "ORIGIN",
+            code::AS_PATH => "AS_PATH",
+            code::NEXT_HOP => "NEXT_HOP",
+            code::MULTI_EXIT_DISC => "MULTI_EXIT_DISC",
+            code::LOCAL_PREF => "LOCAL_PREF",
+            code::ATOMIC_AGGREGATE => "ATOMIC_AGGREGATE",
+            code::AGGREGATOR => "AGGREGATOR",
+            code::COMMUNITIES => "COMMUNITIES",
+            code::ORIGINATOR_ID => "ORIGINATOR_ID",
+            code::CLUSTER_LIST => "CLUSTER_LIST",
+            code::MP_REACH_NLRI => "MP_REACH_NLRI",
+            code::MP_UNREACH_NLRI => "MP_UNREACH_NLRI",
+            code::EXTENDED_COMMUNITIES => "EXTENDED COMMUNITIES",
+            code::AS4_PATH => "AS4_PATH",
+            code::AS4_AGGREGATOR => "AS4_AGGREGATOR",
+            code::IPV6_EXTENDED_COMMUNITIES => "IPv6 EXTENDED COMMUNITIES",
+            code::LARGE_COMMUNITIES => "LARGE COMMUNITIES",
+            unknown => return write!(f, "{unknown}"),
+        };
+        write!(f, "{} ({name})", self.0)
+    }
 }
 
 /// The two flags that an attribute of this type has; `None` if it is not known here.

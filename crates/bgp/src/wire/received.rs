@@ -13,7 +13,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use ferrolb_net_types::{IpFamily, Prefix};
 use thiserror::Error;
 
-use super::attribute::{Attributes, Origin, OtherAttribute, code, flag, flags_of};
+use super::attribute::{Attributes, Named, Origin, OtherAttribute, code, flag, flags_of};
 use super::community::{Community, ExtendedCommunity, LargeCommunity};
 use super::cursor::Cursor;
 use super::family::family;
@@ -31,10 +31,10 @@ pub struct Received {
     pub faults: Vec<Fault>,
 }
 
-/// Something wrong with an attribute.
+/// Something wrong with an attribute, or with what stands beside them. Prints what, and what became of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// The attribute's type.
+    /// The attribute's type; 0 for what is none.
     pub attribute: u8,
     /// What is wrong.
     pub kind: FaultKind,
@@ -77,7 +77,13 @@ pub enum Treatment {
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "attribute {} ", self.attribute)?;
+        match self.kind {
+            // No attribute has type 0.
+            FaultKind::Family { .. } if self.attribute == 0 => {
+                f.write_str("what stands beside the attributes ")
+            }
+            _ => write!(f, "attribute {} ", Named(self.attribute)),
+        }?;
         match self.kind {
             FaultKind::Flags(flags) => write!(f, "has flags {flags:#04x}"),
             FaultKind::Malformed => f.write_str("is malformed"),
@@ -104,10 +110,10 @@ pub enum UpdateError {
     #[error("a prefix in an UPDATE is malformed")]
     Prefixes,
     /// An attribute with prefixes (MP_REACH_NLRI, MP_UNREACH_NLRI) is malformed.
-    #[error("attribute {0} is malformed, and with it the prefixes that it holds")]
+    #[error("attribute {} is malformed, and with it the prefixes that it holds", Named(*.0))]
     Multiprotocol(u8),
     /// An attribute with prefixes is there twice.
-    #[error("attribute {0}, which holds prefixes, is there twice")]
+    #[error("attribute {}, which holds prefixes, is there twice", Named(*.0))]
     Repeated(u8),
     /// An attribute claims to be known to everybody, and is not; its bytes.
     #[error("an unknown attribute that should be known to all")]

@@ -317,6 +317,19 @@ fn what_the_peer_announces_is_read_and_never_kept() {
     assert_eq!((bench.state(), bench.session.status().wanted), (State::Established, before));
     assert_eq!(bench.session.counters().faulty_updates, 1000);
     assert!(matches!(&bench.notices[..], [Notice::Faults(faults)] if faults.len() == 1), "told once");
+    // Another one is told beside it; whoever thinks of something new each time is not listened to for ever. Flags that
+    // ORIGIN cannot have: the byte behind header, both lengths.
+    bench.notices.clear();
+    for flags in (0..=255_u8).filter(|flags| flags & 0xd0 != 0x40) {
+        let mut other = good.clone();
+        other[23] = flags & !0x10;
+        bench.say(&other);
+    }
+    let Some(Notice::Faults(faults)) = bench.notices.last() else { panic!("{:?}", bench.notices) };
+    assert_eq!((faults.len(), bench.notices.len()), (16, 15));
+    let text = faults[1].to_string();
+    assert_eq!(text, "attribute 1 (ORIGIN) has flags 0x00: its routes count as withdrawn");
+    assert_eq!((bench.state(), bench.session.status().wanted), (State::Established, before));
 }
 
 #[test]

@@ -102,9 +102,19 @@ pub(super) fn finding(notice: &Notice) -> Option<String> {
             )
         }
         Notice::TooLong { error, .. } => format!("some routes cannot be told: {error}"),
-        Notice::Faults(_) => "the peer's UPDATEs have faults that are borne with".to_owned(),
+        Notice::Faults(faults) => {
+            let all: Vec<String> = faults.iter().take(FAULTS).map(ToString::to_string).collect();
+            let others = match faults.len().saturating_sub(FAULTS) {
+                0 => String::new(),
+                others => format!("; and {others} others"),
+            };
+            format!("the peer's UPDATEs have faults that are borne with: {}{others}", all.join("; "))
+        }
     })
 }
+
+/// So many faults are named.
+const FAULTS: usize = 4;
 
 const fn name(family: IpFamily) -> &'static str {
     match family {
@@ -122,9 +132,25 @@ fn told(notification: &Notification) -> String {
 
 #[cfg(test)]
 mod tests {
-    use ferrolb_bgp::wire::Code;
+    use ferrolb_bgp::wire::{Code, Fault, FaultKind, Treatment};
 
     use super::*;
+
+    #[test]
+    fn faults_are_named_up_to_a_number() {
+        let fault = |attribute, kind, treatment| Fault { attribute, kind, treatment };
+        let text = |faults: &[Fault]| finding(&Notice::Faults(faults.to_vec())).unwrap();
+        let one = fault(8, FaultKind::Malformed, Treatment::Withdraw);
+        let two = fault(5, FaultKind::Unexpected, Treatment::Discard);
+        assert_eq!(
+            text(&[one.clone(), two]),
+            "the peer's UPDATEs have faults that are borne with: \
+             attribute 8 (COMMUNITIES) is malformed: its routes count as withdrawn; \
+             attribute 5 (LOCAL_PREF) is not for this kind of peer: ignored"
+        );
+        let many = text(&vec![one; 16]);
+        assert!(many.matches("COMMUNITIES").count() == 4 && many.ends_with("; and 12 others"), "{many}");
+    }
 
     #[test]
     fn s80_a_notification_is_told_in_metallbs_words_and_by_its_name() {

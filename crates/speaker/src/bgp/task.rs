@@ -61,6 +61,8 @@ struct Findings {
     held_back: BTreeMap<IpFamily, String>,
     /// Of routes that cannot be told.
     too_long: Option<String>,
+    /// Of what the peer tells.
+    faults: Option<String>,
     /// What is found anew in the next session.
     session: Vec<String>,
 }
@@ -369,6 +371,7 @@ impl Findings {
             (Notice::HeldBack { family, .. }, Some(text)) => drop(self.held_back.insert(*family, text)),
             (Notice::HeldBack { family, .. }, None) => drop(self.held_back.remove(family)),
             (Notice::TooLong { .. } | Notice::AllFit, text) => self.too_long = text,
+            (Notice::Faults(_), text) => self.faults = text,
             (Notice::Down { .. }, _) => self.end_session(),
             (_, Some(text)) if !self.session.contains(&text) => self.session.push(text),
             _ => {}
@@ -378,11 +381,11 @@ impl Findings {
     /// Forgets what is found anew in the next session.
     fn end_session(&mut self) {
         self.session.clear();
-        self.too_long = None;
+        (self.too_long, self.faults) = (None, None);
     }
 
     fn text(&self) -> Option<String> {
-        let all = self.held_back.values().chain(&self.too_long).chain(&self.session);
+        let all = self.held_back.values().chain(&self.too_long).chain(&self.session).chain(&self.faults);
         let all: Vec<&str> = all.map(String::as_str).collect();
         (!all.is_empty()).then(|| all.join("; "))
     }
@@ -431,7 +434,7 @@ const NUMBERS_EVERY: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
-    use ferrolb_bgp::wire::TooLong;
+    use ferrolb_bgp::wire::{Fault, FaultKind, TooLong, Treatment};
 
     use super::*;
 
@@ -447,6 +450,13 @@ mod tests {
         findings.note(&Notice::AllFit);
         assert_eq!(findings.text().unwrap(), "the peer does not take IPv6 routes");
         findings.note(&Notice::TooLong { routes: 1, error: TooLong(5000) });
+        let fault =
+            |attribute| Fault { attribute, kind: FaultKind::Malformed, treatment: Treatment::Withdraw };
+        for faults in [vec![fault(2)], vec![fault(2), fault(8)]] {
+            findings.note(&Notice::Faults(faults));
+        }
+        let text = findings.text().unwrap();
+        assert_eq!(text.matches("AS_PATH").count(), 1, "all of them once: {text}");
         findings.end_session();
         assert_eq!(findings.text(), None);
     }
