@@ -406,12 +406,19 @@ async fn ready(line: Option<&Line>) -> io::Result<Ready> {
     }
 }
 
-/// What of a plan only another connection has.
+/// What of a plan only another connection has, by what somebody changed for it.
 fn moved(before: &PeerPlan, after: &PeerPlan) -> Option<&'static str> {
+    let hops = before.hops != after.hops;
+    // How far a peer may be depends on whether it is of the own autonomous system.
+    let own = before.settings.asn != after.settings.asn;
+    let theirs = before.settings.peer != after.settings.peer;
     [
-        (before.remote != after.remote, "the peer's address"),
+        (before.remote.ip() != after.remote.ip(), "the peer's address"),
+        (before.remote != after.remote, "the peer's port"),
         (before.source != after.source, "the source address"),
-        (before.hops != after.hops, "the distance that a peer may have"),
+        (hops && own, "the own autonomous system"),
+        (hops && theirs, "the peer's autonomous system"),
+        (hops, "the distance that a peer may have"),
         (before.router_id != after.router_id, "the router ID"),
     ]
     .into_iter()
@@ -434,9 +441,46 @@ const NUMBERS_EVERY: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
-    use ferrolb_bgp::wire::{Fault, FaultKind, TooLong, Treatment};
+    use ferrolb_bgp::wire::{Families, Fault, FaultKind, RouterId, TooLong, Treatment};
+    use ferrolb_bgp::{PeerAs, Settings};
+    use ferrolb_net_types::Asn;
+    use ferrolb_speaker_core::bgp::Hops;
 
     use super::*;
+
+    #[test]
+    fn what_has_changed_is_what_somebody_changed() {
+        let asn = |number| Asn::new(number).unwrap();
+        let before = PeerPlan {
+            settings: Settings::frr(asn(64_512), PeerAs::Exactly(asn(64_513)), Families::V4),
+            remote: "192.0.2.1:179".parse().unwrap(),
+            source: None,
+            password: None,
+            hops: Hops::Direct,
+            router_id: None,
+        };
+        let of = |change: &dyn Fn(&mut PeerPlan)| {
+            let mut after = before.clone();
+            change(&mut after);
+            moved(&before, &after)
+        };
+        assert_eq!(of(&|_| {}), None);
+        assert_eq!(of(&|plan| plan.remote.set_ip([192, 0, 2, 2].into())), Some("the peer's address"));
+        assert_eq!(of(&|plan| plan.remote.set_port(1179)), Some("the peer's port"));
+        assert_eq!(of(&|plan| plan.source = Some([192, 0, 2, 3].into())), Some("the source address"));
+        assert_eq!(of(&|plan| plan.hops = Hops::Multihop), Some("the distance that a peer may have"));
+        // From outside to inside, from either end.
+        let own = |plan: &mut PeerPlan| (plan.settings.asn, plan.hops) = (asn(64_513), Hops::Multihop);
+        assert_eq!(of(&own), Some("the own autonomous system"));
+        for peer in [PeerAs::Exactly(asn(64_512)), PeerAs::Internal] {
+            let theirs = |plan: &mut PeerPlan| (plan.settings.peer, plan.hops) = (peer, Hops::Multihop);
+            assert_eq!(of(&theirs), Some("the peer's autonomous system"));
+        }
+        // What makes no difference to the connection is the session's business.
+        assert_eq!(of(&|plan| plan.settings.asn = asn(64_514)), None);
+        let id = RouterId::new([192, 0, 2, 9].into());
+        assert_eq!(of(&|plan| plan.router_id = id), Some("the router ID"));
+    }
 
     #[test]
     fn a_finding_is_gone_with_its_cause() {
