@@ -6,6 +6,7 @@
 mod bgp;
 #[path = "../../../kube-support/tests/api/cable.rs"]
 mod cable;
+mod sidecar;
 
 use std::path::PathBuf;
 use std::time::Duration;
