@@ -26,7 +26,7 @@ fn state(bench: &Bench, node: &str) -> Value {
 }
 
 /// What each of the three says: `Valid`, or the error.
-fn said(bench: &Bench) -> Vec<String> {
+pub(crate) fn said(bench: &Bench) -> Vec<String> {
     let of = |node| {
         let status = state(bench, node);
         let error = status["errorSummary"].as_str();
@@ -35,7 +35,7 @@ fn said(bench: &Bench) -> Vec<String> {
     NODES.map(of).into()
 }
 
-fn all(text: &str) -> Vec<String> {
+pub(crate) fn all(text: &str) -> Vec<String> {
     vec![text.to_owned(); 3]
 }
 
