@@ -25,6 +25,9 @@ use super::wire::{Arp, Operation};
 /// From one round of ARP requests to the next.
 const ROUND: Duration = Duration::from_millis(20);
 
+/// So many rounds of now may still be answered.
+const OPEN: usize = 2;
+
 /// From one round of Neighbor Solicitations to the next.
 const ROUND_OF_NDP: Duration = Duration::from_millis(100);
 
@@ -149,8 +152,7 @@ impl Watch {
             let seen = lock(&self.seen);
             let mut settled = from;
             for lane in &seen.lanes {
-                // The last two may still be answered.
-                let last = lane.rounds.len().saturating_sub(2);
+                let last = lane.rounds.len().saturating_sub(OPEN);
                 let ratio = lane.every.as_millis().div_ceil(ROUND.as_millis()) as usize; // 1 or 5
                 let first = last.saturating_sub(rounds.div_ceil(ratio));
                 let begun = lane.rounds.get(first).copied().unwrap_or_default();
@@ -343,6 +345,12 @@ impl Timeline {
         })
     }
 
+    /// The moment before which every round has had all the answers it gets.
+    pub(crate) fn answered_until(&self) -> Duration {
+        let begun = |lane: &Lane| lane.rounds.iter().rev().nth(OPEN - 1).copied().unwrap_or_default();
+        self.lanes.iter().map(begun).min().unwrap_or_default()
+    }
+
     /// Stretches between two moments in which an address was answered as `test` says.
     pub(crate) fn spans(
         &self,
@@ -474,6 +482,15 @@ pub(crate) mod tests {
         assert_eq!(seen.moves_by_address(Duration::ZERO, ROUND * 3), BTreeMap::new());
         assert_eq!(longest(&contested), "40 ms (1 addresses)");
         assert_eq!(longest(&[]), "none");
+    }
+
+    #[test]
+    fn a_round_that_was_just_sent_is_no_darkness() {
+        let seen = timeline(&[&[1], &[1], &[1], &[], &[]]);
+        assert_eq!(seen.dark(Duration::ZERO, seen.answered_until()), []);
+        let seen = timeline(&[&[1], &[1], &[], &[1], &[]]);
+        assert_eq!(seen.dark(Duration::ZERO, seen.answered_until()).len(), 1);
+        assert_eq!(timeline(&[&[1]]).answered_until(), Duration::ZERO);
     }
 
     #[test]

@@ -2,12 +2,14 @@
 //! The story of who announces and where: nodes, advertisements, interfaces, both families, and what speakers say about the
 //! configuration they read.
 //!
-//! Of the cases of MetalLB's end-to-end suite for layer 2 (E01 to E31) this story plays E05 (NetworkUnavailable), E09 to E20 and
+//! Of the cases of MetalLB's end-to-end suite for layer 2 (E01 to E31) this story plays E05 (NetworkUnavailable), E09 to E19 and
 //! E23. E01, E02, E03, E04, E06 and E07 are steps of the story `l2` (requests over TCP and UDP, the ServiceL2Status beside events
 //! and hardware addresses, the policy Local, the exclusion label, a pool that is a range), E21 is one of `members` (a speaker that
 //! is gone for longer). What E08 says of shared addresses, and E22 and E24 to E31 of their allocation (classes, pools by request,
 //! exhaustion, restarts, sharers that change, pools that go, restricted pools, both families, counters), needs no network: the
-//! tables of `announce` and of `controller-core` hold it.
+//! tables of `announce` and of `controller-core` hold it. E20 (a node and its interface per advertisement) is a test of
+//! `speaker-core`'s cluster. Of what speakers say of the configuration this story plays C03, C05, C09, C10 and C11, as native
+//! speakers answer them; all of C01 to C11 are tests of `speaker-core`'s cluster as well.
 //!
 //! One file per chapter. Each chapter begins with the advertisement `web` for every node and interface, and leaves it so.
 

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::super::cluster::{CONFIGURATION_STATE, DAEMON_SET, SECRET, eventually, text};
 use super::super::stage::{SOON, Stage};
 use super::super::story::Seen;
-use super::{BOUND, SYSTEM, Scene, renew, speaker};
+use super::{SYSTEM, Scene, renew, speaker};
 use crate::bench_handle::Daemon;
 use crate::host::Host;
 
@@ -110,8 +110,7 @@ async fn event(stage: &Stage<'_>, node: Host) -> Result<()> {
 async fn one_owner_each(stage: &mut Stage<'_>, scene: &Scene, from: Duration) -> Result<()> {
     let agreed = scene.as_usual(SOON * 2).await.context("while they are apart")?;
     scene.watch.settled(&scene.situation.expected(), 50, SOON).await.context("while they are apart")?;
-    let tally = scene.since(agreed);
-    ensure!(tally.ours.is_empty() && tally.dark.is_empty(), "while they are apart: {}", tally.words(BOUND));
+    scene.nothing_happened(agreed).context("while they are apart")?;
     stage.story.measured(format!("while they are apart: {}", scene.words(from)));
     Ok(())
 }

@@ -64,9 +64,17 @@ impl Scene {
         self.situation.without(node)
     }
 
-    /// What was seen from a moment until now.
+    /// What was seen from a moment until now, but for rounds that may still be answered.
     fn since(&self, from: Duration) -> Tally {
-        self.watch.look(|seen| Tally::of(seen, from, self.watch.now(), &self.situation))
+        self.watch.look(|seen| Tally::of(seen, from, seen.answered_until(), &self.situation))
+    }
+
+    /// That from a moment until now no address had two owners, and none was dark for longer than may be.
+    fn nothing_happened(&self, from: Duration) -> Result<()> {
+        let tally = self.since(from);
+        let dark = tally.dark.iter().any(|span| span.is_beyond(BOUND));
+        ensure!(tally.ours.is_empty() && !dark, "{}", tally.words(BOUND));
+        Ok(())
     }
 
     /// That between two moments, while a node went or came, nothing happened to what it does not lead, and what it leads moved
