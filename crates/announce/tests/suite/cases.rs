@@ -24,13 +24,18 @@ fn each_case_has_its_announcer() {
         under(vec![x, y], labelled("a", service(VIP, &UP)))
     };
     let preferring = || under(vec![preferring(&[("n1", 50), ("n2", 30)], ad("x", &N))], service(VIP, &UP));
+    let twice = || {
+        let x = only(&["a", "a"], super::cluster::preferring(&[("n1", 50)], ad("x", &N)));
+        let y = super::cluster::preferring(&[("n2", 60)], ad("y", &N));
+        under(vec![x, y], labelled("a", service(VIP, &UP)))
+    };
     let excluded = || any(service(VIP, &UP)).exclude("n1").exclude("n2").exclude("n3");
     let mut ignoring = excluded();
     ignoring.settings.ignore_exclude_lb = true;
     let four = ["n1", "n2", "n3", "n4"];
     let grown = Cluster::of(&four, [ad("any", &four)]).with("a", service("192.0.2.101", &UP));
     let elsewhere = any(service(VIP, &[("n3", Some(true), None)]));
-    let rows: [Row; 27] = [
+    let rows: [Row; 28] = [
         ("L2-1 endpoints only where no speaker is", elsewhere, "n1=O n2=O", Some("n2")),
         (
             "L2-2 a ready and an unready endpoint on one node",
@@ -70,6 +75,8 @@ fn each_case_has_its_announcer() {
         ("L2-7 the preferred is gone", preferring(), "n2=O n3=O", Some("n2")),
         ("L2-7 all preferred are gone", preferring(), "n3=O", Some("n3")),
         ("L2-7 a preference is no claim", preferring().exclude("n1"), all, Some("n2")),
+        // Reached twice, the weight of n1 would be greater.
+        ("L2-7 an advertisement that is reached twice counts once", twice(), all, Some("n2")),
         ("L2-8 before a node joins", grown.clone(), all, Some("n1")),
         ("L2-8 it joins and leads", grown.clone(), "n1=O n2=O n3=O n4=O", Some("n4")),
         ("L2-8 it leaves again", grown, all, Some("n1")),

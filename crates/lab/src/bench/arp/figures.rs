@@ -31,7 +31,7 @@ pub struct ArpFigures {
     pub spread_aim: f64,
     /// What others' traffic costs.
     pub floods: Vec<Flood>,
-    /// Whether every request for an announced address was answered, and no time or share is beyond ten times its aim.
+    /// Whether every request for an announced address was answered, and no time, ratio or share is beyond ten times its aim.
     pub ok: bool,
 }
 
@@ -63,7 +63,7 @@ impl ArpFigures {
             let dear = flood.aim_percent.is_some_and(|aim| flood.core_percent > aim * FAILURE);
             !dear && flood.answered == flood.asked
         });
-        let ok = rounds_ok && floods_ok;
+        let ok = rounds_ok && floods_ok && spread.abs() <= SPREAD_AIM * FAILURE;
         Self { requests, rounds, aim: AIM, spread, spread_aim: SPREAD_AIM, floods, ok }
     }
 }
@@ -183,6 +183,11 @@ mod tests {
         assert_eq!(missed.to_string().matches("missed").count(), 3, "{missed}");
         assert!(missed.to_string().contains("changes by +17 %"), "{missed}");
         assert!(!ArpFigures::of(300, vec![round(1, 140.0, 0)], vec![]).ok);
+        assert!(ArpFigures::of(300, vec![round(1, 10.0, 0), round(9, 19.0, 0)], vec![]).ok);
+        assert!(
+            !ArpFigures::of(300, vec![round(1, 10.0, 0), round(9, 21.0, 0)], vec![]).ok,
+            "grows with their number"
+        );
         assert!(!ArpFigures::of(300, vec![round(1, 12.0, 1)], vec![]).ok);
         assert!(!ArpFigures::of(300, vec![round(1, 12.0, 0)], vec![flood(41.0, 100)]).ok);
         assert!(!ArpFigures::of(300, vec![round(1, 12.0, 0)], vec![flood(1.0, 99)]).ok);
