@@ -370,7 +370,7 @@ impl Machine {
                 self.reunited |= self.lost.remove(&member.name).is_some();
                 self.expected.remove(&node);
                 self.unheeded = false;
-                self.troubles.joined(&node);
+                self.troubles.joined(now, &node);
             }
             Change::Updated => self.staleness.said(now, &node, badge),
             Change::Left => self.staleness.gone(&node),

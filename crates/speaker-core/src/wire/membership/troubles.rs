@@ -69,6 +69,8 @@ pub(super) struct Troubles {
     failing: BTreeMap<SocketAddr, (Time, Cause)>,
     /// What the engine noticed, and when last.
     noticed: BTreeMap<Trouble, Time>,
+    /// When members came that should be ones.
+    came: BTreeMap<NodeName, Time>,
 }
 
 impl Troubles {
@@ -77,6 +79,7 @@ impl Troubles {
         self.peers = peers.iter().map(|peer| (peer.address, peer.clone())).collect();
         self.failing.retain(|address, _| self.peers.contains_key(address));
         self.noticed.retain(|trouble, _| peers.iter().any(|peer| peer.node == trouble.node));
+        self.came.retain(|node, _| peers.iter().any(|peer| peer.node == *node));
     }
 
     /// An exchange with this address is over.
@@ -96,13 +99,16 @@ impl Troubles {
         }
     }
 
-    /// It is a member again, so it was understood.
-    pub(super) fn joined(&mut self, node: &NodeName) {
+    /// It is a member again, so it was understood, and its name is its own.
+    pub(super) fn joined(&mut self, now: Time, node: &NodeName) {
+        if self.peers.values().any(|peer| peer.node == *node) {
+            self.came.insert(node.clone(), now);
+        }
         let of = |address: &SocketAddr| self.peers.get(address).is_some_and(|peer| peer.node == *node);
         self.failing.retain(|address, _| !of(address));
         self.noticed.retain(|trouble, _| {
-            let over = matches!(trouble.cause, Cause::Key | Cause::Label | Cause::Version | Cause::Datagrams);
-            trouble.node != *node || !over
+            // Each other cause is one of exchanges that fail.
+            trouble.node != *node
         });
     }
 
@@ -118,6 +124,8 @@ impl Troubles {
                 }
                 return;
             }
+            // Others have not heard yet that it is elsewhere now, and go on saying where it was.
+            Notice::Conflict { name, .. } if self.came_lately(now, name) => return,
             Notice::Conflict { name, .. } => self.named(name, Cause::Name),
             Notice::Versions(name) => self.named(name, Cause::Version),
         };
@@ -137,10 +145,14 @@ impl Troubles {
             .filter(|trouble| trouble.cause != Cause::Datagrams)
             .map(|trouble| trouble.address)
             .collect();
+        let awaited = |address: &SocketAddr| self.peers.get(address).filter(|peer| peer.awaited);
+        // Those that began to fail little later are no different, and are not to be told of one by one.
+        let any = self.failing.iter().any(|(address, (since, cause))| {
+            awaited(address).is_some() && now.since(*since) >= grace(*cause)
+        });
         for (address, (since, cause)) in &self.failing {
-            let Some(peer) = self.peers.get(address).filter(|peer| peer.awaited) else { continue };
-            let lasts = now.since(*since) >= grace(*cause);
-            if !lasts {
+            let Some(peer) = awaited(address) else { continue };
+            if now.since(*since) < if any { grace(*cause) / 2 } else { grace(*cause) } {
                 continue;
             }
             // It answered streams when that was noticed, but does so no longer.
@@ -159,9 +171,17 @@ impl Troubles {
 
     /// When there may be something else to say without anything else happening.
     pub(super) fn next_deadline(&self, now: Time) -> Option<Time> {
-        let lasting = self.failing.values().map(|(since, cause)| *since + grace(*cause));
+        let lasting = self.failing.values().flat_map(|(since, cause)| {
+            let grace = grace(*cause);
+            [*since + grace / 2, *since + grace]
+        });
         let forgotten = self.noticed.values().map(|last| *last + FORGOTTEN);
         lasting.chain(forgotten).filter(|at| *at > now).min()
+    }
+
+    fn came_lately(&self, now: Time, name: &Name) -> bool {
+        let came = name.as_str().and_then(|name| self.came.get(&NodeName::from(name)));
+        came.is_some_and(|came| now.since(*came) < ECHOES)
     }
 
     fn at(&self, ip: IpAddr, cause: Cause) -> Vec<Trouble> {
@@ -199,6 +219,9 @@ const fn grace(cause: Cause) -> Duration {
         Cause::Key | Cause::Label | Cause::Datagrams | Cause::Name | Cause::Version => Duration::ZERO,
     }
 }
+
+/// How long others may go on saying what is no longer so.
+const ECHOES: Duration = Duration::from_secs(10);
 
 /// What was noticed is noticed again within a minute if it lasts.
 const FORGOTTEN: Duration = Duration::from_secs(90);
@@ -277,7 +300,7 @@ mod tests {
         troubles.notice(at(6), &Notice::DatagramsPass("n1".into()));
         assert_eq!(said(&troubles, at(6), &["n1"]), Vec::<String>::new(), "a datagram was acknowledged");
         troubles = noticed();
-        troubles.joined(&"n1".into());
+        troubles.joined(at(6), &"n1".into());
         assert_eq!(said(&troubles, at(6), &["n1"]), Vec::<String>::new(), "it was given up and is back");
         // Its process ends: for a moment it may only be restarted.
         troubles = noticed();
@@ -289,6 +312,43 @@ mod tests {
         // A key is what explains it, whatever else was noticed.
         troubles.notice(at(18), &Notice::Undecryptable([10, 0, 0, 1].into()));
         assert_eq!(said(&troubles, at(18), &[]), ["n1 (10.0.0.1:7946): it uses another key"]);
+    }
+
+    #[test]
+    fn a_name_that_another_address_held_is_its_own_once_it_is_a_member() {
+        let conflict = Notice::Conflict { name: "n1".into(), claimed: vec![10, 0, 0, 9] };
+        let mut troubles = troubles();
+        troubles.notice(at(5), &conflict);
+        assert_eq!(
+            said(&troubles, at(5), &["n1"]),
+            ["n1 (10.0.0.1:7946): its name is still held by another address"]
+        );
+        troubles.joined(at(8), &"n1".into());
+        assert_eq!(said(&troubles, at(8), &["n1"]), Vec::<String>::new());
+        troubles.notice(at(12), &conflict);
+        assert_eq!(
+            said(&troubles, at(12), &["n1"]),
+            Vec::<String>::new(),
+            "one that has not heard of it yet"
+        );
+        troubles.notice(at(18), &conflict);
+        assert_eq!(said(&troubles, at(18), &["n1"]).len(), 1, "two that go by one name");
+    }
+
+    #[test]
+    fn those_that_fail_for_one_reason_are_told_of_together() {
+        let refused = Err(ExchangeError::Stream(StreamFailure::Refused));
+        let mut troubles = troubles();
+        troubles.exchanged(at(0), peer(1, true).address, &refused);
+        troubles.exchanged(at(4), peer(2, true).address, &refused);
+        assert_eq!(said(&troubles, at(9), &[]), Vec::<String>::new());
+        assert_eq!(said(&troubles, at(10), &[]).len(), 2);
+        // One that has begun just now may only be restarted.
+        troubles.exchanged(at(11), peer(2, true).address, &Ok(3));
+        troubles.exchanged(at(12), peer(2, true).address, &refused);
+        assert_eq!(said(&troubles, at(16), &[]).len(), 1);
+        assert_eq!(troubles.next_deadline(at(16)), Some(at(17)));
+        assert_eq!(said(&troubles, at(17), &[]).len(), 2);
     }
 
     #[test]
