@@ -11,6 +11,7 @@
 //!
 //! Everything here is a pure function, and incremental work ([`NodePlan::replan`]) gives what a full pass would.
 
+mod addresses;
 pub mod bgp;
 mod election;
 mod inputs;
@@ -20,6 +21,7 @@ mod plan;
 mod reason;
 mod sharing;
 
+pub use addresses::AddressPlans;
 pub use election::{Digest, digest};
 pub use inputs::{Counts, Endpoint, Endpoints, Ingress, Inputs, Node, Service, Settings, handles_class};
 pub use members::{Members, Standing, metallb_owners, owner};

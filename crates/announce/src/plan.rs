@@ -11,7 +11,7 @@ use ferrolb_net_types::{Interfaces, NodeName, PoolName, ServiceKey};
 use crate::election::order;
 use crate::inputs::{Ingress, Inputs, Service, handles_class};
 use crate::sharing::join;
-use crate::{AddressPlan, Members, Reason, Standing, metallb, owner};
+use crate::{AddressPlans, Members, Reason, Standing, metallb, owner};
 
 /// What one node announces or could announce, and why not.
 ///
@@ -22,7 +22,7 @@ pub struct NodePlan {
     /// Every Service that exists.
     pub services: BTreeMap<ServiceKey, Arc<ServicePlan>>,
     /// Every address that a Service with an [`Offer`] holds.
-    pub addresses: BTreeMap<IpAddr, Arc<AddressPlan>>,
+    pub addresses: AddressPlans,
     /// The holders of each address by age.
     holders: BTreeMap<IpAddr, BTreeSet<(i64, ServiceKey)>>,
 }

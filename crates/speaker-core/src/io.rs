@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use ferrolb_announce::NodePlan;
+use ferrolb_announce::AddressPlans;
 use ferrolb_api::event::Event;
 use ferrolb_api::request::{ApiRequest, WriteError, WriteResult};
 use ferrolb_api::{
@@ -155,7 +155,7 @@ pub enum Effect {
     /// Record this event. Its loss is tolerable.
     Event(Event),
     /// Hand this plan to the wire side. Only the latest counts.
-    Plan(Arc<NodePlan>),
+    Plan(Arc<AddressPlans>),
     /// List the Pods with the speakers' labels in the own namespace, once, and bring the answer back as
     /// [`Input::Pods`].
     ListPods,

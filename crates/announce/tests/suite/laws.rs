@@ -129,7 +129,7 @@ proptest! {
             .map(NodeName::from)
             .map(|node| (plan(&world.inputs(&node, &settings)), node))
             .collect();
-        for (ip, address) in &plans[0].0.addresses {
+        for (ip, address) in plans[0].0.addresses.iter() {
             let named = owner(address, &members);
             for (plan, node) in &plans {
                 prop_assert_eq!(owner(&plan.addresses[ip], &members), named);

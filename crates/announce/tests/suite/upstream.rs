@@ -198,7 +198,7 @@ fn l36_and_l39_to_l42_interfaces_are_those_of_all_advertisements_of_the_node() {
         assert_eq!(cluster.words("s").iter().filter(|word| word.is_empty()).count(), 1, "{case}");
         for (node, expected) in [(IRIS1, first), (IRIS2, second)] {
             assert_eq!(cluster.offer(node, "s").interfaces, expected, "{case} on {node}");
-            let address: Arc<_> = cluster.plan(node).addresses.into_values().next().unwrap();
+            let address: Arc<_> = cluster.plan(node).addresses.values().next().unwrap().clone();
             assert_eq!(address.interfaces, expected, "{case} on {node}");
         }
     }

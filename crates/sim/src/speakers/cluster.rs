@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use ferrolb_announce::{Endpoint, Ingress, Inputs, Node, NodePlan, Service, Settings, plan};
+use ferrolb_announce::{AddressPlans, Endpoint, Ingress, Inputs, Node, Service, Settings, plan};
 use ferrolb_config::{Config, L2Advertisement, Labels, Pool, Selector};
 use ferrolb_net_types::{Interfaces, NodeName, PoolName, Prefix, ServiceKey};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -23,7 +23,7 @@ pub(super) struct Facts {
     settings: Settings,
     names: Arc<[NodeName]>,
     /// What every speaker makes of it: that of a node which is a candidate everywhere and has no speaker.
-    pub(super) plan: Arc<NodePlan>,
+    pub(super) plan: Arc<AddressPlans>,
     /// Who should answer for each address, by the judge's own rule.
     pub(super) contests: Arc<BTreeMap<IpAddr, Contest>>,
 }
@@ -80,7 +80,7 @@ impl Facts {
     /// Decides everything anew after a change.
     pub(super) fn replan(&mut self) {
         let observer = NodeName::from(OBSERVER);
-        self.plan = Arc::new(plan(&self.inputs(&observer)));
+        self.plan = Arc::new(plan(&self.inputs(&observer)).addresses);
         self.contests = Arc::new(Contest::all(self));
     }
 

@@ -401,7 +401,7 @@ impl Core {
             self.tell_finding(*ip);
         }
         if !self.planned || !moved.is_empty() {
-            self.effects.push_back(Effect::Plan(Arc::new(self.plan.clone())));
+            self.effects.push_back(Effect::Plan(Arc::new(self.plan.addresses.clone())));
         }
         self.planned = true;
     }

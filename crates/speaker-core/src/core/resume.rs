@@ -57,7 +57,7 @@ impl Core {
             services = self.store.services.len(),
             "going on from what the last process kept, until the API server answers"
         );
-        self.effects.push_back(Effect::Plan(Arc::new(self.plan.clone())));
+        self.effects.push_back(Effect::Plan(Arc::new(self.plan.addresses.clone())));
         if let (Some(peers), Some(_)) = (snapshot.peers, self.settings.member_port) {
             self.peers.resume(peers.clone());
             self.effects.push_back(Effect::Peers(peers));

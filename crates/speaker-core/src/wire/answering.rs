@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ferrolb_announce::{AddressPlan, Members, NodePlan, Standing, owner};
+use ferrolb_announce::{AddressPlans, Members, Standing, owner};
 use ferrolb_net_types::{NodeName, Time};
 
 use super::Wire;
@@ -28,12 +28,12 @@ pub(super) enum Manner {
 
 impl Wire {
     /// Takes a new plan; only what it changes is decided anew.
-    pub(super) fn set_plan(&mut self, now: Time, new: Arc<NodePlan>) {
+    pub(super) fn set_plan(&mut self, now: Time, new: Arc<AddressPlans>) {
         self.forget_gains(now);
         let former = self.plan.replace(new.clone());
         match former.filter(|_| self.ready()) {
             Some(former) => {
-                differing(&former, &new).iter().for_each(|ip| self.decide(now, *ip, Manner::HandOver));
+                former.differing(&new).for_each(|ip| self.decide(now, ip, Manner::HandOver));
             }
             None => self.decide_all(now, Manner::HandOver),
         }
@@ -53,7 +53,7 @@ impl Wire {
             self.decide_all(now, manner);
         } else if let Some(plan) = self.plan.clone().filter(|_| self.ready()) {
             // With ten thousand addresses most of this must be nothing but a look.
-            for (ip, address) in &plan.addresses {
+            for (ip, address) in plan.iter() {
                 let led = manner == Manner::AtOnce && self.leads_alone(*ip);
                 self.reconsider(now, *ip, manner);
                 if led && !self.owned.contains(ip) {
@@ -78,7 +78,7 @@ impl Wire {
     /// Decides about every address, once everything is known that decides.
     pub(super) fn decide_all(&mut self, now: Time, manner: Manner) {
         let Some(plan) = self.plan.clone().filter(|_| self.ready()) else { return };
-        let all: BTreeSet<_> = plan.addresses.keys().chain(&self.owned).copied().collect();
+        let all: BTreeSet<_> = plan.keys().chain(&self.owned).copied().collect();
         all.into_iter().for_each(|ip| self.decide(now, ip, manner));
     }
 
@@ -87,7 +87,7 @@ impl Wire {
         let (Some(plan), Some(members)) = (self.plan.clone(), self.members.clone()) else { return };
         let others = without(&members, &self.node);
         for ip in self.owned.clone() {
-            let heir = plan.addresses.get(&ip).and_then(|address| owner(address, &others));
+            let heir = plan.get(&ip).and_then(|address| owner(address, &others));
             if let Some(heir) = heir.and_then(|heir| members.standing(heir)) {
                 // It has to hear of the goodbye first.
                 let patience = if heir == Standing::Metallb { 2 * METALLB_HANDING } else { HANDING };
@@ -147,7 +147,7 @@ impl Wire {
     /// Decides about an address whose plan is the same.
     fn reconsider(&mut self, now: Time, ip: IpAddr, manner: Manner) {
         let (Some(plan), Some(members)) = (&self.plan, &self.members) else { return };
-        let owner = plan.addresses.get(&ip).and_then(|address| owner(address, members));
+        let owner = plan.get(&ip).and_then(|address| owner(address, members));
         let leads = owner == Some(&self.node);
         let (answers, handing) = (self.owned.contains(&ip), self.handing.contains_key(&ip));
         let settled = match (answers, leads) {
@@ -168,7 +168,7 @@ impl Wire {
             return;
         }
         let (Some(plan), Some(members)) = (&self.plan, &self.members) else { return };
-        let address = plan.addresses.get(&ip);
+        let address = plan.get(&ip);
         let owner = address.and_then(|address| owner(address, members));
         match address.filter(|_| owner == Some(&self.node)) {
             Some(_) if self.disputes.yields(ip) => {}
@@ -221,16 +221,6 @@ fn without(members: &Members, node: &NodeName) -> Members {
             Members::Known(others)
         }
     }
-}
-
-/// The addresses whose plans are not the same.
-fn differing(former: &NodePlan, new: &NodePlan) -> BTreeSet<IpAddr> {
-    let same = |ip: &IpAddr, plan: &Arc<AddressPlan>| {
-        new.addresses.get(ip).is_some_and(|other| Arc::ptr_eq(other, plan))
-    };
-    let changed = former.addresses.iter().filter(|(ip, plan)| !same(ip, plan)).map(|(ip, _)| ip);
-    let added = new.addresses.keys().filter(|ip| !former.addresses.contains_key(*ip));
-    changed.chain(added).copied().collect()
 }
 
 /// How long an address that was given up is answered for if nobody announces it.

@@ -181,7 +181,7 @@ impl Disputes {
 impl Wire {
     /// Somebody else has announced an address that this node leads and answers for.
     pub(super) fn dispute(&mut self, now: Time, ip: IpAddr, claimant: Claimant) {
-        let Some(address) = self.plan.as_ref().and_then(|plan| plan.addresses.get(&ip)).cloned() else {
+        let Some(address) = self.plan.as_ref().and_then(|plan| plan.get(&ip)).cloned() else {
             return;
         };
         let rivals = self.rivals(now, &address);
@@ -208,7 +208,7 @@ impl Wire {
 
     /// Asks the claimant if it may be one that comes before this node; whether it does.
     fn ask_if_possible(&mut self, now: Time, ip: IpAddr, claimant: Claimant, announced: bool) -> bool {
-        let address = self.plan.as_ref().and_then(|plan| plan.addresses.get(&ip));
+        let address = self.plan.as_ref().and_then(|plan| plan.get(&ip));
         let rivals = address.map(|address| self.rivals(now, address)).unwrap_or_default();
         let may_be_one = !rivals.is_empty() && self.leads_alone(ip);
         if may_be_one {
@@ -445,7 +445,7 @@ impl Wire {
     }
 
     fn comes_before(&self, now: Time, ip: IpAddr, other: &NodeName) -> bool {
-        let address = self.plan.as_ref().and_then(|plan| plan.addresses.get(&ip));
+        let address = self.plan.as_ref().and_then(|plan| plan.get(&ip));
         address.is_some_and(|address| self.precedes(now, address, other))
     }
 
@@ -475,7 +475,7 @@ impl Wire {
 
     fn leads(&self, ip: IpAddr) -> bool {
         let (Some(plan), Some(members)) = (&self.plan, &self.members) else { return false };
-        let address = plan.addresses.get(&ip);
+        let address = plan.get(&ip);
         address.and_then(|address| owner(address, members)) == Some(&self.node)
     }
 }

@@ -23,7 +23,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ferrolb_announce::{Members, NodePlan};
+use ferrolb_announce::{AddressPlans, Members};
 use ferrolb_l2::Engine;
 pub use ferrolb_l2::{Changes, Counters, Interface, Purpose};
 use ferrolb_net_types::{IfIndex, NodeName, Time};
@@ -44,7 +44,7 @@ pub struct Wire {
     node: NodeName,
     engine: Engine,
     gossip: Option<membership::Machine>,
-    plan: Option<Arc<NodePlan>>,
+    plan: Option<Arc<AddressPlans>>,
     members: Option<Members>,
     interfaces: Option<Vec<Interface>>,
     owned: BTreeSet<IpAddr>,
@@ -74,7 +74,7 @@ pub struct Wire {
 #[derive(Clone, Debug)]
 pub enum Input<'a> {
     /// A plan of the control side, for this node.
-    Plan(Arc<NodePlan>),
+    Plan(Arc<AddressPlans>),
     /// The speakers that should be members: all others whose Pods run. Replaces the last such list. Without a
     /// member list it changes nothing.
     Peers(&'a [Peer]),

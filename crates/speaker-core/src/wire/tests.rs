@@ -17,12 +17,12 @@ const NOW: Time = Time::ZERO;
 
 /// The plan of [`NODE`] for addresses 192.168.10.N, announced on these interfaces; [`RIVAL`] comes first for
 /// 192.168.10.200.
-fn plan_for(last_octets: &[u8], interfaces: Interfaces) -> Arc<NodePlan> {
+fn plan_for(last_octets: &[u8], interfaces: Interfaces) -> Arc<AddressPlans> {
     plan_of(last_octets.iter().map(|last| ip(*last)), interfaces)
 }
 
 /// The plan of [`NODE`] for these addresses.
-fn plan_of(addresses: impl IntoIterator<Item = IpAddr>, interfaces: Interfaces) -> Arc<NodePlan> {
+fn plan_of(addresses: impl IntoIterator<Item = IpAddr>, interfaces: Interfaces) -> Arc<AddressPlans> {
     plan_among(&[NODE, RIVAL].map(NodeName::from), addresses, interfaces)
 }
 
@@ -31,7 +31,7 @@ fn plan_among(
     nodes: &[NodeName],
     addresses: impl IntoIterator<Item = IpAddr>,
     interfaces: Interfaces,
-) -> Arc<NodePlan> {
+) -> Arc<AddressPlans> {
     let pool = Pool {
         name: PoolName::from("p"),
         blocks: ["192.168.10.0/24", "fd00:10::/64"].map(|block| block.parse().unwrap()).into(),
@@ -55,13 +55,14 @@ fn plan_among(
     let key = |address: IpAddr| ServiceKey::new("d", &address.to_string());
     let services = addresses.into_iter().map(|address| (key(address), service(address))).collect();
     let config = Config { pools: [(pool.name.clone(), Arc::new(pool))].into(), ..Config::default() };
-    Arc::new(plan(&Inputs {
+    let plan = plan(&Inputs {
         node: &nodes[0],
         config: &config,
         nodes: &BTreeMap::new(),
         services: &services,
         settings: &Settings::default(),
-    }))
+    });
+    Arc::new(plan.addresses)
 }
 
 fn alone() -> Members {
@@ -83,7 +84,7 @@ fn ens18() -> Interface {
 }
 
 /// A wire that knows everything, alone among the members.
-fn running(plan: Arc<NodePlan>) -> Wire {
+fn running(plan: Arc<AddressPlans>) -> Wire {
     let mut wire = Wire::new(NODE.into(), None);
     wire.handle(NOW, Input::Plan(plan));
     wire.set_members(NOW, alone(), Manner::HandOver);
@@ -278,8 +279,7 @@ fn an_address_gained_a_moment_ago_is_announced_again_when_another_announces_it()
 #[test]
 fn who_goes_on_leading_what_another_announced_says_so_when_they_are_one_again() {
     let plan = plan_for(&(100..200).collect::<Vec<u8>>(), Interfaces::All);
-    let leads =
-        |last: &u8| ferrolb_announce::owner(&plan.addresses[&ip(*last)], &both()) == Some(&NODE.into());
+    let leads = |last: &u8| ferrolb_announce::owner(&plan[&ip(*last)], &both()) == Some(&NODE.into());
     let (mine, other) = ((100..200).find(leads).unwrap(), (100..200).rfind(leads).unwrap());
     assert!(mine != other);
     let mut wire = running(plan_for(&[mine, other], Interfaces::All));
@@ -423,7 +423,7 @@ fn ipv6_addresses_are_answered_for_as_ipv4_addresses_are() {
 fn go_9_go_10_a_member_that_flaps_among_many_disturbs_only_what_it_leads() {
     let nodes: Vec<NodeName> = (0..200).map(|n| NodeName::from(format!("node-{n}"))).collect();
     let addresses = (0..2000_u16).map(|n| IpAddr::from([10, 0, (n / 250) as u8, (n % 250) as u8]));
-    let pool = |plan: &Arc<NodePlan>| plan.addresses.clone();
+    let pool = |plan: &Arc<AddressPlans>| plan.clone();
     let plan = plan_among(&nodes, addresses, Interfaces::All);
     let all: Members = nodes.iter().map(|node| (node.clone(), Standing::Ours)).collect();
     let flapping = &nodes[7];

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ferrolb_announce::{Endpoint, Ingress, Inputs, NodePlan, Service};
+use ferrolb_announce::{AddressPlans, Endpoint, Ingress, Inputs, Service};
 use ferrolb_config::{Config, L2Advertisement, Pool};
 use ferrolb_gossip::wire::{Codec, Key, KeyRule, Keyring, StreamError, StreamMessage, StreamReader};
 use ferrolb_gossip::{Engine, Settings, StreamFailure, StreamId};
@@ -30,7 +30,7 @@ struct Host {
     /// It is stopped; what happens to it waits.
     frozen: bool,
     waiting: VecDeque<Happening>,
-    plan: Arc<NodePlan>,
+    plan: Arc<AddressPlans>,
 }
 
 enum Process {
@@ -400,10 +400,10 @@ impl Network {
         let members = nodes.iter().map(|node| (name(*node), ferrolb_announce::Standing::Ours)).collect();
         let plan = &self.hosts[&0].plan;
         let owner = |address: &IpAddr| {
-            let owner = ferrolb_announce::owner(&plan.addresses[address], &members)?;
+            let owner = ferrolb_announce::owner(&plan[address], &members)?;
             nodes.iter().copied().find(|node| name(*node) == *owner)
         };
-        plan.addresses.keys().map(|address| (*address, owner(address).into_iter().collect())).collect()
+        plan.keys().map(|address| (*address, owner(address).into_iter().collect())).collect()
     }
 
     pub(crate) fn run(&mut self, time: Duration) {
@@ -689,7 +689,7 @@ impl Network {
     }
 
     /// The plan of a node for the first addresses; all nodes may announce them.
-    pub(crate) fn plan(&self, node: usize, addresses: usize) -> Arc<NodePlan> {
+    pub(crate) fn plan(&self, node: usize, addresses: usize) -> Arc<AddressPlans> {
         let nodes: BTreeSet<NodeName> = (0..self.nodes).map(name).collect();
         let pool = Pool {
             name: PoolName::from("p"),
@@ -715,13 +715,14 @@ impl Network {
             .map(|number| (ServiceKey::new("d", &format!("s{number}")), service(number)))
             .collect();
         let config = Config { pools: [(pool.name.clone(), Arc::new(pool))].into(), ..Config::default() };
-        Arc::new(ferrolb_announce::plan(&Inputs {
+        let plan = ferrolb_announce::plan(&Inputs {
             node: &name(node),
             config: &config,
             nodes: &BTreeMap::new(),
             services: &services,
             settings: &ferrolb_announce::Settings::default(),
-        }))
+        });
+        Arc::new(plan.addresses)
     }
 
     fn random_seed(&mut self) -> [u8; 32] {

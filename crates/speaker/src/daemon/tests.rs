@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ferrolb_announce::{Members, NodePlan};
+use ferrolb_announce::{AddressPlans, Members};
 use ferrolb_gossip::wire::KeyRule;
 use ferrolb_kube_support::client::Source;
 use ferrolb_kube_support::common::Common;
@@ -115,7 +115,7 @@ async fn an_error_that_ends_the_daemon_leaves_the_member_list_s13() {
     let list =
         member_list::prepare(other.members.as_ref(), None, fallback, &other.node, &stop).await.unwrap();
     let (handle, mut reports) = wire::start(other.node.clone(), Excluded::default(), list).unwrap();
-    handle.set_plan(Arc::new(NodePlan::default()));
+    handle.set_plan(Arc::new(AddressPlans::default()));
     let address = SocketAddr::new(host(1), port);
     handle.set_peers(vec![Peer { node: node(1), address, awaited: true }]);
     let mut sees = async |expected: &[u8]| {

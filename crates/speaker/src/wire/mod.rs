@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use arc_swap::ArcSwapOption;
-use ferrolb_announce::NodePlan;
+use ferrolb_announce::AddressPlans;
 use ferrolb_linux::Waker;
 use ferrolb_net_types::NodeName;
 use ferrolb_speaker_core::wire::{Peer, Report};
@@ -50,7 +50,7 @@ pub struct Handle {
 /// What the control side wants, for the thread to read when it comes to it.
 #[derive(Debug, Default)]
 struct Wishes {
-    plan: ArcSwapOption<NodePlan>,
+    plan: ArcSwapOption<AddressPlans>,
     peers: ArcSwapOption<Vec<Peer>>,
     api_lost: AtomicBool,
     /// End in order: hand over, leave, then end.
@@ -93,7 +93,7 @@ fn start_with(
 
 impl Handle {
     /// From now on this plan holds.
-    pub fn set_plan(&self, plan: Arc<NodePlan>) {
+    pub fn set_plan(&self, plan: Arc<AddressPlans>) {
         self.wishes.plan.store(Some(plan));
         self.waker.wake();
     }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use ferrolb_announce::{AddressPlan, NodePlan};
+use ferrolb_announce::{AddressPlan, AddressPlans};
 use ferrolb_l2::wire::{Frame, Operation};
 use ferrolb_linux::link::{VethEnd, create_veth};
 use ferrolb_linux::probe::{Listener, Prober};
@@ -331,8 +331,8 @@ fn announcements(listener: &mut Listener, mac: Mac, count: usize) -> Vec<Operati
 }
 
 /// A plan of these addresses: candidates with commas between, interfaces.
-fn plan(addresses: &[(impl Into<IpAddr> + Copy, &str, Interfaces)]) -> Arc<NodePlan> {
-    let mut plan = NodePlan::default();
+fn plan(addresses: &[(impl Into<IpAddr> + Copy, &str, Interfaces)]) -> Arc<AddressPlans> {
+    let mut plan = AddressPlans::default();
     for (address, candidates, interfaces) in addresses {
         let candidates: Arc<[NodeName]> = candidates.split(',').map(NodeName::from).collect();
         let address_plan = AddressPlan {
@@ -342,7 +342,7 @@ fn plan(addresses: &[(impl Into<IpAddr> + Copy, &str, Interfaces)]) -> Arc<NodeP
             candidates,
             finding: None,
         };
-        plan.addresses.insert((*address).into(), Arc::new(address_plan));
+        plan.insert((*address).into(), Arc::new(address_plan));
     }
     Arc::new(plan)
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use ferrolb_announce::NodePlan;
+use ferrolb_announce::AddressPlans;
 use ferrolb_l2::wire::{Frame, ndp};
 use ferrolb_linux::{Error, LinkMonitor, Neighbourhoods, Netlink, PacketSocket, Poller, Waker, sched};
 use ferrolb_net_types::{NodeName, Time};
@@ -28,7 +28,7 @@ pub(super) struct Thread {
     netlink: Netlink,
     wishes: Arc<Wishes>,
     /// The wishes that were handed in last.
-    plan: Option<Arc<NodePlan>>,
+    plan: Option<Arc<AddressPlans>>,
     peers: Option<Arc<Vec<Peer>>>,
     api_lost: bool,
     leaving: bool,

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use ferrolb_announce::{AddressPlan, Members, NodePlan, Standing};
+use ferrolb_announce::{AddressPlan, AddressPlans, Members, Standing};
 use ferrolb_gossip::Settings;
 use ferrolb_gossip::wire::{Codec, Key, KeyRule, Keyring};
 use ferrolb_linux::link::{VethEnd, create_veth};
@@ -235,7 +235,7 @@ impl Ours {
 }
 
 /// A plan of [`VIP`] with these candidates, commas between.
-fn plan(order: &str) -> Arc<NodePlan> {
+fn plan(order: &str) -> Arc<AddressPlans> {
     let candidates: Arc<[NodeName]> = order.split(',').map(NodeName::from).collect();
     let address = AddressPlan {
         services: Vec::new(),
@@ -244,7 +244,7 @@ fn plan(order: &str) -> Arc<NodePlan> {
         candidates,
         finding: None,
     };
-    let mut plan = NodePlan::default();
-    plan.addresses.insert(VIP, Arc::new(address));
+    let mut plan = AddressPlans::default();
+    plan.insert(VIP, Arc::new(address));
     Arc::new(plan)
 }
