@@ -7,6 +7,7 @@ mod away;
 mod chaos;
 mod mixed;
 mod network;
+mod rejoining;
 mod telling;
 
 use std::time::Duration;
