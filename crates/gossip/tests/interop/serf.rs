@@ -73,7 +73,7 @@ impl Drop for Agent {
 #[test]
 fn ours_and_serfs_agents_share_one_cluster() {
     let Some(one) = Agent::start("agent-11", 11) else {
-        eprintln!("SKIPPED: serf is not installed");
+        crate::skipped("serf is not installed");
         return;
     };
     let key = Key::of_secret(SECRET, KeyRule::Truncated).unwrap();
