@@ -212,7 +212,10 @@ fn tell_withdrawn(plan: &NodePlan, service: &ServiceKey, ips: &BTreeSet<IpAddr>,
     // The plan wants it announced, so no interface is left that could, or a speaker that is no member does.
     let word = reason.map_or("announceFailed", Reason::word);
     let why = reason.map_or_else(
-        || "no selected interface can answer, or another speaker does".to_owned(),
+        || {
+            "no selected interface can answer, or another speaker does, or one that has the API says that it is not this node's"
+                .to_owned()
+        },
         ToString::to_string,
     );
     log_withdrawn(service, Protocol::Layer2, ips, word, &why);

@@ -16,6 +16,7 @@ use ferrolb_net_types::{NodeName, Time};
 
 use super::Wire;
 use super::disputes::Claimant;
+use super::membership::Word;
 
 /// How an address is given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +34,10 @@ impl Wire {
         let former = self.plan.replace(new.clone());
         match former.filter(|_| self.ready()) {
             Some(former) => {
-                former.differing(&new).for_each(|ip| self.decide(now, ip, Manner::HandOver));
+                for ip in former.differing(&new) {
+                    self.outdated.replanned(ip);
+                    self.decide(now, ip, Manner::HandOver);
+                }
             }
             None => self.decide_all(now, Manner::HandOver),
         }
@@ -71,7 +75,7 @@ impl Wire {
         }
         self.review_disputes(now);
         if let Some(gossip) = &mut self.gossip {
-            given_up.iter().for_each(|(heir, ips)| gossip.tell_given_up(now, heir, ips));
+            given_up.iter().for_each(|(heir, ips)| gossip.tell(now, heir, &Word::GivenUp, ips));
         }
     }
 
@@ -148,7 +152,7 @@ impl Wire {
     fn reconsider(&mut self, now: Time, ip: IpAddr, manner: Manner) {
         let (Some(plan), Some(members)) = (&self.plan, &self.members) else { return };
         let owner = plan.get(&ip).and_then(|address| owner(address, members));
-        let leads = owner == Some(&self.node);
+        let leads = owner == Some(&self.node) && !self.outdated.is_void(ip);
         let (answers, handing) = (self.owned.contains(&ip), self.handing.contains_key(&ip));
         let settled = match (answers, leads) {
             (true, true) => !handing,
@@ -171,6 +175,7 @@ impl Wire {
         let address = plan.get(&ip);
         let owner = address.and_then(|address| owner(address, members));
         match address.filter(|_| owner == Some(&self.node)) {
+            Some(_) if self.outdated.is_void(ip) => self.give_up(now, ip),
             Some(_) if self.disputes.yields(ip) => {}
             Some(address) => {
                 let interfaces = &address.interfaces;

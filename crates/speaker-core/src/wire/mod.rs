@@ -14,6 +14,7 @@
 mod answering;
 mod disputes;
 mod membership;
+mod outdated;
 mod report;
 #[cfg(test)]
 mod tests;
@@ -32,6 +33,7 @@ use answering::Manner;
 use disputes::{Claimant, Disputes};
 use membership::Answering;
 pub use membership::{BADGE_EVERY, Cause, Gossip, Membership, Peer, STALE_COUNTS_AFTER, Trouble};
+use outdated::Outdated;
 use report::Pending;
 pub use report::Report;
 
@@ -60,6 +62,8 @@ pub struct Wire {
     beside: BTreeMap<IpAddr, (Time, Option<NodeName>)>,
     /// Addresses that others answer for as well, for want of the members' agreement.
     disputes: Disputes,
+    /// What this node is not to answer for by the word of those that know more.
+    outdated: Outdated,
     /// The hosts of the speakers that should be members.
     peers: BTreeMap<NodeName, IpAddr>,
     /// Until when stopping may take.
@@ -162,6 +166,7 @@ impl Wire {
             gained: BTreeMap::new(),
             beside: BTreeMap::new(),
             disputes: Disputes::default(),
+            outdated: Outdated::default(),
             peers: BTreeMap::new(),
             stopping: None,
             stopped: false,
@@ -261,7 +266,8 @@ impl Wire {
         let gossip = self.gossip.as_ref().and_then(membership::Machine::next_deadline);
         let stopping = self.stopping.filter(|_| !self.stopped);
         let disputes = self.disputes.next_deadline();
-        [self.engine.next_deadline(), gossip, self.report.deadline(), stopping, disputes]
+        let outdated = self.outdated.next_deadline();
+        [self.engine.next_deadline(), gossip, self.report.deadline(), stopping, disputes, outdated]
             .into_iter()
             .flatten()
             .chain(self.handing.values().copied())
@@ -292,11 +298,14 @@ impl Wire {
     fn tell_gossip(&mut self, now: Time, tell: impl FnOnce(&mut membership::Machine)) {
         let Some(gossip) = &mut self.gossip else { return };
         tell(gossip);
-        let (given_up, news) = (gossip.take_given_up(), gossip.take_news());
+        let (words, news) = (gossip.take_words(), gossip.take_news());
         if let Some(news) = news {
             self.take_news(now, news);
         }
-        given_up.into_iter().for_each(|ip| self.left_to_this_one(now, ip));
+        for (word, addresses) in words {
+            self.told(now, &word, &addresses);
+        }
+        self.ask_the_informed(now);
     }
 
     fn take_news(&mut self, now: Time, news: membership::News) {

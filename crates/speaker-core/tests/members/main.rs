@@ -9,6 +9,7 @@ mod lines;
 mod network;
 mod numbers;
 mod orders;
+mod outdated;
 mod reasons;
 #[path = "../log/recorder.rs"]
 mod recorder;

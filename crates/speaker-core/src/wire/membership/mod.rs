@@ -2,15 +2,15 @@
 //! Who the members are, and whether this one may answer among them.
 //!
 //! The gossip engine knows who is there. What a speaker makes of it is here, one file per concern: `gate` (when it may
-//! answer), `badge` (what ours tell each other in their metadata), `given_up` (and by messages), `staleness` (whose view of
+//! answer), `badge` (what ours tell each other in their metadata), `words` (and by messages), `staleness` (whose view of
 //! the API is old), `troubles` (who should be a member and is not), `lines` (what the log says).
 
 mod badge;
 mod gate;
-mod given_up;
 mod lines;
 mod staleness;
 mod troubles;
+mod words;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -27,6 +27,7 @@ use staleness::Staleness;
 pub use staleness::{BADGE_EVERY, STALE_COUNTS_AFTER};
 use troubles::Troubles;
 pub use troubles::{Cause, Trouble};
+pub(super) use words::Word;
 
 /// What the member list is told before it starts.
 #[derive(Clone, Debug)]
@@ -111,8 +112,8 @@ pub(super) struct Machine {
     shown: (Badge, Time),
     troubles: Troubles,
     told_troubles: BTreeSet<Trouble>,
-    /// Addresses that others say they have left to this one, not yet taken.
-    given_up: Vec<IpAddr>,
+    /// What others have told this one of addresses, not yet taken.
+    words: Vec<(Word, Vec<IpAddr>)>,
     outputs: VecDeque<Output>,
     /// Something may have changed for those that answer, or for the control side.
     dirty: bool,
@@ -151,7 +152,7 @@ impl Machine {
             shown: (Badge::default(), Time::ZERO),
             troubles: Troubles::default(),
             told_troubles: BTreeSet::new(),
-            given_up: Vec::new(),
+            words: Vec::new(),
             outputs: VecDeque::new(),
             dirty: false,
             reunited: false,
@@ -213,13 +214,29 @@ impl Machine {
         self.engine.next_deadline().into_iter().chain(self.own_deadline()).min()
     }
 
-    /// Tells a member that this one has answered for these addresses, and leaves them to it.
-    pub(super) fn tell_given_up(&mut self, now: Time, owner: &NodeName, addresses: &[IpAddr]) {
-        let member = Name::from(owner.as_str());
-        for payload in given_up::messages(addresses) {
+    /// Tells a member something of these addresses.
+    pub(super) fn tell(&mut self, now: Time, node: &NodeName, word: &Word, addresses: &[IpAddr]) {
+        let member = Name::from(node.as_str());
+        for payload in words::messages(word, addresses) {
             self.engine.handle(now, Input::Tell { member: &member, payload: &payload });
         }
         self.drain(now);
+    }
+
+    /// Those of ours that have the API, if this one has lost it for so long that it comes last.
+    pub(super) fn better_informed(&self) -> Vec<NodeName> {
+        if !self.gate.is_open() || !self.staleness.counts(&self.node) {
+            return Vec::new();
+        }
+        let fresh = self
+            .others()
+            .filter(|member| Badge::read(member.meta.as_deref()).is_some_and(|badge| !badge.stale));
+        fresh.filter_map(|member| Some(NodeName::from(member.name.as_str()?))).collect()
+    }
+
+    /// Whether the control side has the API.
+    pub(super) fn has_api(&self) -> bool {
+        !self.staleness.is_said(&self.node)
     }
 
     /// Whether a node's speaker has said that it leaves, so lately that whatever answers there still is that one.
@@ -239,9 +256,9 @@ impl Machine {
         self.lost.get(&Name::from(node.as_str())).is_some_and(|metallb| *metallb)
     }
 
-    /// What others have said since the last call that they have left to this one.
-    pub(super) fn take_given_up(&mut self) -> Vec<IpAddr> {
-        std::mem::take(&mut self.given_up)
+    /// What others have told since the last call.
+    pub(super) fn take_words(&mut self) -> Vec<(Word, Vec<IpAddr>)> {
+        std::mem::take(&mut self.words)
     }
 
     /// What has changed since the last call, if anything.
@@ -349,7 +366,7 @@ impl Machine {
                 Output::Heard(_) => self.heard_again(now),
                 Output::Left => self.left(now),
                 Output::Told { payload, .. } => {
-                    self.given_up.extend(given_up::read(&payload));
+                    self.words.extend(words::read(&payload));
                     false
                 }
             };
