@@ -20,7 +20,7 @@ mod route;
 mod session;
 pub mod wire;
 
-pub use rib::{AdjRibOut, Mode, Written};
+pub use rib::{AdjRibOut, Mode, Untold, Written};
 pub use route::{Export, NextHops, Route};
 pub use session::{
     Close, ConnectionId, Counters, DIAL, Down, Goodbye, Input, Local, Notice, Output, Peer, PeerAs,

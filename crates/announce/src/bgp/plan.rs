@@ -38,10 +38,11 @@ pub struct BgpOffer {
 }
 
 impl BgpOffer {
-    /// Whether the peer is told of the Service, once there is a session.
-    pub fn is_for(&self, name: &PeerName, peer: &BgpPeer) -> bool {
-        self.ips.iter().any(|ip| peer.takes(IpFamily::of(*ip)))
-            && self.advertisements.iter().any(|advertisement| advertisement.is_for(name))
+    /// The prefixes by which the peer is told of the Service, once there is a session. Some may come twice.
+    pub fn prefixes_for<'a>(&'a self, name: &'a PeerName, peer: &'a BgpPeer) -> impl Iterator<Item = Prefix> {
+        let advertisements = self.advertisements.iter().filter(|advertisement| advertisement.is_for(name));
+        let ips = || self.ips.iter().filter(|ip| peer.takes(IpFamily::of(**ip)));
+        advertisements.flat_map(move |advertisement| ips().map(|ip| advertisement.prefix(*ip)))
     }
 
     /// What it does for each of its prefixes.
@@ -113,14 +114,27 @@ impl BgpPlan {
         self.prefixes.get(&prefix).filter(|_| peer.takes(prefix.family()))?.route(name)
     }
 
-    /// The peers of those that are told of the Service, once they have a session.
+    /// The Services that one of these prefixes is announced for.
+    pub fn services_of(&self, prefixes: &BTreeSet<Prefix>) -> impl Iterator<Item = &ServiceKey> {
+        let is_one = |offer: &BgpOffer| {
+            let mut all =
+                offer.advertisements.iter().flat_map(|one| offer.ips.iter().map(|ip| one.prefix(*ip)));
+            all.any(|prefix| prefixes.contains(&prefix))
+        };
+        let offers = self.services.iter().filter(move |(_, plan)| plan.as_ref().as_ref().is_ok_and(is_one));
+        offers.map(|(service, _)| service)
+    }
+
+    /// The peers of those that are told of the Service, by one of the prefixes that are told to them.
     pub fn peers_of<'p>(
         &self,
         service: &ServiceKey,
         peers: &'p BTreeMap<PeerName, Arc<BgpPeer>>,
+        is_told: impl Fn(&PeerName, Prefix) -> bool,
     ) -> BTreeSet<&'p PeerName> {
         let Some(Ok(offer)) = self.services.get(service).map(Arc::as_ref) else { return BTreeSet::new() };
-        peers.iter().filter(|(name, peer)| offer.is_for(name, peer)).map(|(name, _)| name).collect()
+        let hears = |name, peer| offer.prefixes_for(name, peer).any(|prefix| is_told(name, prefix));
+        peers.iter().filter(|(name, peer)| hears(name, peer)).map(|(name, _)| name).collect()
     }
 }
 

@@ -61,6 +61,16 @@ pub enum Written {
     },
 }
 
+/// What is wanted and not told to a peer that listens, nor about to be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Untold {
+    /// Nothing of these families is told: they are none of the settings', the peer does not take them, or there is no next
+    /// hop.
+    pub families: Families,
+    /// Prefixes beyond the limit, and those whose attributes fill a message.
+    pub prefixes: BTreeSet<Prefix>,
+}
+
 #[derive(Debug, Default)]
 struct Entry {
     wanted: Option<Arc<Route>>,
@@ -114,14 +124,18 @@ impl AdjRibOut {
             (false, true) => {
                 if limit.is_some_and(|limit| count.admitted() >= limit) {
                     count.held_back.insert(prefix);
+                    self.policy.version += 1;
                 }
+                let count = self.policy.count_mut(prefix.family());
                 count.wanted += 1;
             }
             (true, false) => {
                 count.wanted -= 1;
-                if !count.held_back.remove(&prefix) {
+                let was_held_back = count.held_back.remove(&prefix);
+                if !was_held_back {
                     freed = count.held_back.pop_first();
                 }
+                self.policy.version += u64::from(was_held_back || freed.is_some());
             }
             _ => {}
         }
@@ -170,6 +184,7 @@ impl AdjRibOut {
             let last: Vec<Prefix> = last.take(excess).map(|(prefix, _)| *prefix).collect();
             count.held_back.extend(&last);
             moved.extend(last);
+            self.policy.version += u64::from(!moved.is_empty());
             moved.into_iter().for_each(|prefix| self.settle(prefix));
         }
     }
@@ -178,6 +193,7 @@ impl AdjRibOut {
     pub fn open(&mut self, export: Export) {
         self.close();
         self.policy.export = Some(export);
+        self.policy.version += 1;
         self.ends = export.context.families;
         self.settle_all();
     }
@@ -191,6 +207,7 @@ impl AdjRibOut {
         self.policy.forget_looks();
         self.policy.too_long.clear();
         self.policy.untold.clear();
+        self.policy.version += 1;
         for family in [IpFamily::V4, IpFamily::V6] {
             self.policy.count_mut(family).told = 0;
         }
@@ -294,6 +311,30 @@ impl AdjRibOut {
     #[must_use]
     pub fn too_long(&self) -> usize {
         self.policy.untold.len()
+    }
+
+    /// What is wanted and not told, although somebody listens; while nobody does, what would be held back. What is
+    /// too long is known once it is [written](Self::write).
+    #[must_use]
+    pub fn untold(&self) -> Untold {
+        let mut families = Families::NONE;
+        if let Some(export) = &self.policy.export {
+            let told = |family: &IpFamily| export.next_hop(*family).is_some();
+            families = [IpFamily::V4, IpFamily::V6]
+                .iter()
+                .filter(|family| !told(family))
+                .copied()
+                .fold(families, Families::with);
+        }
+        let held_back = [IpFamily::V4, IpFamily::V6].map(|family| &self.policy.count(family).held_back);
+        let prefixes = held_back.into_iter().chain([&self.policy.untold]).flatten().copied().collect();
+        Untold { families, prefixes }
+    }
+
+    /// As long as this number is the same, so is [`AdjRibOut::untold`].
+    #[must_use]
+    pub const fn untold_version(&self) -> u64 {
+        self.policy.version
     }
 
     /// What is to be said next. Once all that is to be withdrawn is, everything that is wanted and not held back fits.

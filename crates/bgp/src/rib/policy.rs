@@ -26,6 +26,8 @@ pub(super) struct Policy {
     pub(super) too_long: BTreeSet<Arc<Route>>,
     /// Prefixes that are wanted with one of them.
     pub(super) untold: BTreeSet<Prefix>,
+    /// Counts the changes of what is not told.
+    pub(super) version: u64,
 }
 
 /// What is counted of a family.
@@ -77,9 +79,12 @@ impl Policy {
         }
         let too_long = route.as_ref().is_some_and(|route| self.too_long.contains(route));
         if too_long {
-            self.untold.insert(prefix);
-        } else if self.untold.remove(&prefix) && self.untold.is_empty() {
-            self.too_long.clear();
+            self.version += u64::from(self.untold.insert(prefix));
+        } else if self.untold.remove(&prefix) {
+            self.version += 1;
+            if self.untold.is_empty() {
+                self.too_long.clear();
+            }
         }
         route.filter(|_| !too_long)
     }

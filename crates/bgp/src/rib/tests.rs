@@ -140,6 +140,7 @@ fn s72_s77_routes_of_a_family_that_the_peer_does_not_take_are_not_told() {
     rib.want(prefix(C), route(1));
     rib.open(export(Families::V6));
     assert_eq!(peer.said(&mut rib), ["+1", "end ipv6"]);
+    assert_eq!(rib.untold(), Untold { families: Families::V4, ..Untold::default() });
     rib.want(prefix(A), None);
     assert!(peer.said(&mut rib).is_empty());
     // Nor those that would lead nowhere.
@@ -150,6 +151,7 @@ fn s72_s77_routes_of_a_family_that_the_peer_does_not_take_are_not_told() {
         ..export(Families::BOTH)
     });
     assert_eq!(Peer::default().said(&mut rib), ["end ipv4", "end ipv6"]);
+    assert_eq!(rib.untold().families, Families::V6);
 }
 
 #[test]
@@ -202,6 +204,8 @@ fn the_fuse_holds_back_what_comes_last() {
     let known = |peer: &Peer| peer.table.keys().map(ToString::to_string).collect::<Vec<_>>();
     assert_eq!(known(&peer), ["10.0.0.4/32", "10.0.0.5/32", C]);
     assert_eq!((rib.held_back(IpFamily::V4), rib.wanted()), (2, 5));
+    let prefixes = [prefix("10.0.0.2/32"), prefix("10.0.0.3/32")].into();
+    assert_eq!(rib.untold(), Untold { families: Families::NONE, prefixes });
     // One that goes makes room for the first that waits; one that waited makes none.
     rib.want(prefix(hosts[3]), None);
     rib.want(prefix(hosts[0]), None);
@@ -283,8 +287,10 @@ fn a_route_that_cannot_be_told_costs_only_itself() {
     let error = TooLong(4 + 3 + 7 + 7 + 4 + 4400);
     assert_eq!(written, [Written::TooLong { routes: 1, error }, Written::Update(1), Written::Update(1)]);
     assert_eq!(peer.table.keys().copied().collect::<Vec<_>>(), [prefix(B)]);
+    assert_eq!(rib.untold().prefixes, [prefix(A)].into());
     rib.want(prefix(A), route(3));
     peer.drain(&mut rib);
+    assert!(rib.untold().prefixes.is_empty());
     assert_eq!(peer.table.len(), 2);
 }
 
@@ -370,6 +376,7 @@ proptest! {
         };
         rib.open(export(Families::BOTH));
         for step in moves {
+            let untold = (rib.untold_version(), rib.untold());
             match step {
                 Move::Want(n, low) => {
                     match low {
@@ -409,8 +416,14 @@ proptest! {
                     rib.open(export(Families::BOTH));
                 }
             }
+            prop_assert!(untold.0 != rib.untold_version() || untold.1 == rib.untold());
         }
         peer.drain(&mut rib);
+        if mode != Mode::Gone {
+            let untold = rib.untold().prefixes;
+            let told = |prefix: &&Prefix| !untold.contains(*prefix);
+            prop_assert!(peer.table.keys().eq(wanted.keys().filter(told)), "{:?}", untold);
+        }
         for family in [IpFamily::V4, IpFamily::V6] {
             let of = |prefix: &&Prefix| prefix.family() == family;
             let count = wanted.keys().filter(of).count().min(limit.unwrap_or(usize::MAX));

@@ -12,7 +12,7 @@ use super::retry::Retry;
 use super::{
     Close, ConnectionId, Counters, Down, Goodbye, Input, Local, Notice, Output, Settings, State, Status,
 };
-use crate::rib::{AdjRibOut, Mode, Written};
+use crate::rib::{AdjRibOut, Mode, Untold, Written};
 use crate::route::{Export, NextHops};
 use crate::wire::{Message, MessageError, Open, RouterId, keepalive};
 
@@ -207,6 +207,18 @@ impl Session {
     #[must_use]
     pub const fn counters(&self) -> Counters {
         self.counters
+    }
+
+    /// What is wanted and not told, although the session is established.
+    #[must_use]
+    pub fn untold(&self) -> Untold {
+        self.rib.untold()
+    }
+
+    /// As long as this number is the same, so is [`Session::untold`].
+    #[must_use]
+    pub const fn untold_version(&self) -> u64 {
+        self.rib.untold_version()
     }
 
     // ---- what it is told to do ----

@@ -13,6 +13,7 @@ use ferrolb_net_types::{PeerName, ServiceKey, Time};
 use super::PeerReport;
 use super::services::Services;
 use super::sessions::{Gone, Sessions};
+use super::untold::News;
 use crate::io::Effect;
 use crate::statuses::Desired;
 use crate::store::Changes;
@@ -30,8 +31,8 @@ pub(crate) struct Control {
     begun: Option<Time>,
     /// Sessions were up once, or had their time.
     awaited: bool,
-    /// Peers were met since the statuses were stated.
-    met: bool,
+    /// What became known since the statuses were stated of what peers are told.
+    news: News,
     /// Services that were decided anew, and users were not told of yet.
     review: BTreeSet<ServiceKey>,
 }
@@ -97,29 +98,35 @@ impl Control {
         self.services.review(inputs, &self.plan, service, regarding, known, effects);
     }
 
-    /// What the status of a Service should be: the peers that are told of it, once their session was up. Until sessions
-    /// have had their time, those that a former process listed stay.
+    /// What the status of a Service should be: the peers that are told of it, or were when their session was up last. Until
+    /// sessions have had their time, those that a former process listed stay.
     pub(crate) fn status(
         &self,
         inputs: &Inputs<'_>,
         service: &ServiceKey,
         is_listed: impl Fn(&PeerName) -> bool,
     ) -> Option<Desired> {
-        let mut peers = self.plan.peers_of(service, &inputs.config.bgp.peers);
-        peers.retain(|peer| self.sessions.has_met(peer) || (!self.awaited && is_listed(peer)));
-        Desired::peers(&peers)
+        let is_told = |peer: &PeerName, prefix| match self.sessions.tells(peer, prefix) {
+            Some(told) => told,
+            None => !self.awaited && is_listed(peer),
+        };
+        Desired::peers(&self.plan.peers_of(service, &inputs.config.bgp.peers, is_told))
     }
 
-    /// Whether the statuses of all Services may have to be others since the last call, for what became of sessions.
-    pub(crate) fn take_news(&mut self, now: Time) -> bool {
+    /// The Services whose statuses may have to be others since the last call, for what became of sessions.
+    pub(crate) fn take_news(&mut self, now: Time) -> BTreeSet<ServiceKey> {
         let before = self.awaited;
         let late = self.is_ready(now) && !before;
-        std::mem::take(&mut self.met) || late
+        match std::mem::take(&mut self.news) {
+            News::Of(prefixes) if !late && prefixes.is_empty() => BTreeSet::new(),
+            News::Of(prefixes) if !late => self.plan.services_of(&prefixes).cloned().collect(),
+            _ => self.plan.services.keys().cloned().collect(),
+        }
     }
 
     /// Takes note of how a session is.
     pub(crate) fn report(&mut self, clock: Clock, peer: PeerName, report: Option<Box<PeerReport>>) {
-        self.met |= self.sessions.report(clock, peer, report);
+        self.news.add(self.sessions.report(clock, peer, report));
     }
 
     /// The sessions, and how they are.

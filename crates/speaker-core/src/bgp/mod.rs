@@ -13,12 +13,14 @@ mod convert;
 mod objects;
 mod services;
 mod sessions;
+mod untold;
 mod weights;
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use ferrolb_bgp::wire::RouterId;
-use ferrolb_bgp::{Counters, Down, Peer, State};
+use ferrolb_bgp::{Counters, Down, Peer, State, Untold};
 use ferrolb_config::Password;
 use ferrolb_net_types::Time;
 
@@ -85,6 +87,8 @@ pub struct PeerReport {
     pub told: usize,
     /// Whether there is nothing more to tell.
     pub settled: bool,
+    /// Which of the routes that are wanted the peer is not told, nor about to be, as far as that is known.
+    pub untold: Arc<Untold>,
     /// When it tries again, if it waits.
     pub next_attempt: Option<Time>,
     /// When and why the last attempt failed, or the last session ended.

@@ -11,6 +11,7 @@ use ferrolb_config::BgpPeer;
 use ferrolb_net_types::{NodeName, PeerName, Prefix, Time};
 use jiff::Timestamp;
 
+use super::untold::{News, NotTold};
 use super::weights::Weights;
 use super::{PeerPlan, PeerReport, convert};
 use crate::io::Effect;
@@ -66,8 +67,8 @@ struct Session {
     /// Routes in the engine's form, so that equal ones are one.
     routes: BTreeMap<BgpRoute, Arc<Route>>,
     weights: Weights,
-    /// It was up once, with the peer at this address.
-    met: bool,
+    /// What the peer is not told of it; `None` until the session was up once, with the peer at this address.
+    not_told: Option<NotTold>,
 }
 
 /// Why there is no session with a peer any more, in MetalLB's words.
@@ -116,11 +117,15 @@ impl Sessions {
                 effects.extend([Effect::Session { peer: name.clone(), plan: Some(Box::new(plan.clone())) }]);
             }
             let former = self.sessions.remove(name);
-            let met =
-                former.as_ref().is_some_and(|session| session.met && session.plan.remote == plan.remote);
-            let (told, weights) = former.map(|session| (session.told, session.weights)).unwrap_or_default();
+            let (told, weights, not_told) = match former {
+                Some(former) if former.plan.remote == plan.remote => {
+                    (former.told, former.weights, former.not_told)
+                }
+                Some(former) => (former.told, former.weights, None),
+                None => Default::default(),
+            };
             let session =
-                Session { peer: Arc::clone(peer), plan, told, routes: BTreeMap::new(), weights, met };
+                Session { peer: Arc::clone(peer), plan, told, routes: BTreeMap::new(), weights, not_told };
             let before: BTreeSet<Prefix> = session.told.keys().copied().chain(routes.prefixes()).collect();
             self.sessions.insert(name.clone(), session);
             self.tell_one(now, name, routes, &before, effects);
@@ -152,11 +157,13 @@ impl Sessions {
         self.sessions.values().filter_map(|session| session.weights.next_deadline()).min()
     }
 
-    /// Takes note of how a session is; whether it is up for the first time.
-    pub(crate) fn report(&mut self, clock: Clock, peer: PeerName, report: Option<Box<PeerReport>>) -> bool {
-        let up = report.as_ref().is_some_and(|report| report.state == State::Established);
-        let first = up
-            && self.sessions.get_mut(&peer).is_some_and(|session| !std::mem::replace(&mut session.met, true));
+    /// Takes note of how a session is, and says what that changes of what its peer is told.
+    pub(crate) fn report(&mut self, clock: Clock, peer: PeerName, report: Option<Box<PeerReport>>) -> News {
+        let up = report.as_ref().filter(|report| report.state == State::Established);
+        let news = match up.zip(self.sessions.get_mut(&peer)) {
+            Some((report, session)) => NotTold::hear(&mut session.not_told, report, &session.peer),
+            None => News::default(),
+        };
         match report {
             Some(report) => {
                 let known = Known::new(clock, report, self.reports.get(&peer));
@@ -164,12 +171,13 @@ impl Sessions {
             }
             None => self.reports.remove(&peer),
         };
-        first
+        news
     }
 
-    /// Whether the session with this peer was up once.
-    pub(crate) fn has_met(&self, peer: &PeerName) -> bool {
-        self.sessions.get(peer).is_some_and(|session| session.met)
+    /// Whether a peer is told a prefix that is announced to it, or was when its session was up last; `None` if that never
+    /// was.
+    pub(crate) fn tells(&self, peer: &PeerName, prefix: Prefix) -> Option<bool> {
+        Some(!self.sessions.get(peer)?.not_told.as_ref()?.has(prefix))
     }
 
     /// The sessions, each with what is known of it.
@@ -205,6 +213,10 @@ impl Sessions {
                 Some((known, wanted)) if !session.weights.may_tell(now, *prefix, known, wanted) => continue,
                 Some(_) => {}
                 None => session.weights.settle(*prefix),
+            }
+            if let Some(not_told) = session.not_told.as_mut().filter(|_| known.is_none() && wanted.is_some())
+            {
+                not_told.expect(*prefix);
             }
             match &wanted {
                 Some(route) => session.told.insert(*prefix, Arc::clone(route)),

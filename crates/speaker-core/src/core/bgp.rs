@@ -58,9 +58,7 @@ impl Core {
             let known = first && self.bgp_statuses.says_ours(service);
             self.bgp.review(&inputs, service, &regarding, known, &mut self.effects);
         }
-        if self.bgp.take_news(clock.now) {
-            restate.extend(self.bgp.plan().services.keys().cloned());
-        }
+        restate.append(&mut self.bgp.take_news(clock.now));
         for service in restate {
             let is_listed = |peer: &PeerName| self.bgp_statuses.lists(&service, peer);
             let desired = self.bgp.status(&inputs, &service, is_listed);

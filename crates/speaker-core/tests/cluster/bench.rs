@@ -498,6 +498,7 @@ pub(crate) fn report(now: Time, state: State) -> PeerReport {
         wanted: 0,
         told: 0,
         settled: true,
+        untold: Arc::default(),
         next_attempt: None,
         last_down: None,
         last_drop: None,

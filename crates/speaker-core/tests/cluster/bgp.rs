@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! BGP from objects to sessions and routes, and back to ServiceBGPStatuses.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ferrolb_announce::Standing;
 use ferrolb_api::Change;
 use ferrolb_bgp::wire::{Capability, Code, ExtendedCommunity, Families, HoldTime, Notification};
-use ferrolb_bgp::{Down, PeerAs, State};
+use ferrolb_bgp::{Down, PeerAs, State, Untold};
 use ferrolb_net_types::{Asn, PeerName};
 use ferrolb_speaker_core::Input;
 use ferrolb_speaker_core::bgp::{Hops, PeerReport};
@@ -653,6 +654,61 @@ fn a_status_lists_no_peer_that_was_never_up() {
     assert_eq!(statuses(&bench), [format!("web@{NODE1}: router")]);
     bench.run(Duration::from_secs(3));
     assert_eq!(statuses(&bench), [""; 0]);
+}
+
+#[test]
+fn a_status_lists_no_peer_that_is_not_told_of_the_service_and_lists_it_again_once_it_is() {
+    let mut bench = without_router();
+    bench.api.patch(
+        "BGPPeer",
+        NAMESPACE,
+        "router",
+        &json!({ "metadata": { "annotations": { "ferrolb.io/max-prefixes": "1" } } }),
+    );
+    serve(&mut bench, "web", A, &[NODE1]);
+    serve(&mut bench, "api", B, &[NODE1]);
+    bench.take_writes();
+    let of = |name: &str| format!("{name}@{NODE1}: router");
+    let untold = |prefixes: &[&str]| {
+        let prefixes = prefixes.iter().map(|ip| format!("{ip}/32").parse().unwrap()).collect();
+        Arc::new(Untold { families: Families::NONE, prefixes })
+    };
+    // The fuse is blown: of two prefixes there is room for one.
+    let blown = PeerReport { untold: untold(&[B]), ..report(&bench, State::Established) };
+    hear(&mut bench, blown.clone());
+    bench.settle();
+    assert_eq!(statuses(&bench), [of("web")]);
+    // What comes now is not told either, and nobody says first that it were.
+    bench.take_writes();
+    serve(&mut bench, "more", "192.168.20.102", &[NODE1]);
+    assert_eq!(bench.take_writes(), [""; 0]);
+    let both = PeerReport { untold: untold(&[B, "192.168.20.102"]), ..blown.clone() };
+    hear(&mut bench, both.clone());
+    // Nor does a session that ends and comes back make writes; while it tells, it has not told.
+    let down = report(&bench, State::Idle);
+    hear(&mut bench, down);
+    let telling = PeerReport { settled: false, ..report(&bench, State::Established) };
+    hear(&mut bench, telling);
+    hear(&mut bench, both);
+    bench.settle();
+    assert_eq!((statuses(&bench), bench.take_writes()), (vec![of("web")], vec![]));
+    // There is room again: the next one is told.
+    bench.api.delete("Service", "demo", "web");
+    let freed = PeerReport { settled: false, untold: untold(&["192.168.20.102"]), ..blown.clone() };
+    hear(&mut bench, freed.clone());
+    bench.settle();
+    assert_eq!(statuses(&bench), [""; 0], "not before it is told");
+    hear(&mut bench, PeerReport { settled: true, ..freed });
+    bench.settle();
+    assert_eq!(statuses(&bench), [of("api")]);
+    // The peer does not take the family any more.
+    let families = Arc::new(Untold { families: Families::V4, ..Untold::default() });
+    hear(&mut bench, PeerReport { untold: families, ..blown.clone() });
+    bench.settle();
+    assert_eq!(statuses(&bench), [""; 0]);
+    hear(&mut bench, PeerReport { untold: untold(&[]), ..blown });
+    bench.settle();
+    assert_eq!(statuses(&bench), [of("api"), of("more")]);
 }
 
 fn report(bench: &Bench, state: State) -> PeerReport {

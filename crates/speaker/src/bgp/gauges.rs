@@ -132,6 +132,8 @@ impl Gauges {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use ferrolb_bgp::Counters;
     use ferrolb_net_types::Time;
 
@@ -148,6 +150,7 @@ mod tests {
             wanted,
             told,
             settled: true,
+            untold: Arc::default(),
             next_attempt: None,
             last_down: None,
             last_drop: None,

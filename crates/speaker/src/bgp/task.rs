@@ -13,7 +13,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ferrolb_bgp::{Close, ConnectionId, Goodbye, Input, Notice, Output, Session};
+use ferrolb_bgp::{Close, ConnectionId, Goodbye, Input, Notice, Output, Session, Untold};
 use ferrolb_kube_support::daemon::Clocks;
 use ferrolb_net_types::{IpFamily, NodeName, PeerName, Time};
 use ferrolb_speaker_core::bgp::{PeerPlan, PeerReport};
@@ -44,6 +44,8 @@ pub(super) struct Task {
     /// It is to end: the session's end is its own.
     leaves: bool,
     over: bool,
+    /// What the peer is not told, and the session's number for that.
+    untold: (u64, Arc<Untold>),
     /// What the board shows, and until when only a change of more than numbers is news.
     shown: Option<PeerReport>,
     quiet_until: Time,
@@ -92,6 +94,7 @@ impl Task {
             findings: Findings::default(),
             leaves: false,
             over: false,
+            untold: (0, Arc::default()),
             shown: None,
             quiet_until: now,
             buffer: Box::new([0; READ]),
@@ -345,7 +348,11 @@ impl Task {
         None
     }
 
-    fn report(&self) -> PeerReport {
+    fn report(&mut self) -> PeerReport {
+        let version = self.session.untold_version();
+        if version != self.untold.0 {
+            self.untold = (version, Arc::new(self.session.untold()));
+        }
         let status = self.session.status();
         PeerReport {
             state: status.state,
@@ -360,6 +367,7 @@ impl Task {
             last_drop: status.last_drop.cloned(),
             drops: status.drops,
             counters: self.session.counters(),
+            untold: Arc::clone(&self.untold.1),
             finding: self.findings.text(),
         }
     }
@@ -426,8 +434,8 @@ fn moved(before: &PeerPlan, after: &PeerPlan) -> Option<&'static str> {
 }
 
 fn only_numbers_differ(one: &PeerReport, other: &PeerReport) -> bool {
-    let PeerReport { wanted, told, settled, counters, .. } = *other;
-    PeerReport { wanted, told, settled, counters, ..one.clone() } == *other
+    let PeerReport { wanted, told, settled, counters, ref untold, .. } = *other;
+    PeerReport { wanted, told, settled, counters, untold: Arc::clone(untold), ..one.clone() } == *other
 }
 
 /// Bytes that are read at a time: four messages at least.

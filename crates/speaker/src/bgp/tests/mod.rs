@@ -575,11 +575,13 @@ fn routes_beyond_the_limit_are_held_back_and_named_until_there_is_room() {
     assert_eq!(talk.hear(), Heard::EndOfRib);
     let report = bench.wait("router", |report| report.told == 1 && report.finding.is_some());
     assert!(report.finding.unwrap().contains("max-prefixes"));
+    assert_eq!(report.untold.prefixes, [prefix(101)].into());
     bench.routes("router", withdraw(100));
     // A router at its limit closes the session if the one comes before the other is gone.
     assert_eq!(talk.hear(), Heard::Withdrawn(vec![prefix(100)]));
     assert_eq!(talk.hear(), Heard::Announced(vec![prefix(101)]));
-    bench.wait("router", |report| report.finding.is_none());
+    let report = bench.wait("router", |report| report.finding.is_none());
+    assert!(report.untold.prefixes.is_empty());
 }
 
 #[test]
@@ -659,12 +661,14 @@ fn what_a_peer_does_not_take_is_named_for_as_long_as_the_session_lasts() {
     let report = bench.wait("router", |report| report.finding.is_some());
     assert_eq!((report.state, report.wanted, report.told), (State::Established, 1, 0));
     assert_eq!(report.finding.unwrap(), "the peer does not take IPv4 routes");
+    assert!(report.untold.families.contains(IpFamily::V4));
     drop(talk);
     assert_eq!(bench.wait("router", |report| report.drops == 1).finding, None);
     // The next one is mended.
     let _talk = router.session();
     let report = bench.wait("router", |report| report.told == 1);
     assert_eq!((report.state, report.finding), (State::Established, None));
+    assert!(!report.untold.families.contains(IpFamily::V4));
 }
 
 #[test]
