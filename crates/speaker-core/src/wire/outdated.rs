@@ -99,6 +99,10 @@ impl Wire {
     /// Says which of these addresses are the node's by what is known here.
     fn say_whose(&mut self, now: Time, node: &NodeName, addresses: &[IpAddr]) {
         let (Some(plan), Some(members)) = (&self.plan, &self.members) else { return };
+        // Of one that is no member yet nothing would be its own.
+        if !members.contains(node) {
+            return;
+        }
         let leads = |ip: &IpAddr| plan.get(ip).and_then(|address| owner(address, members)) == Some(node);
         let (yours, void): (Vec<IpAddr>, Vec<IpAddr>) = addresses.iter().copied().partition(leads);
         if let Some(gossip) = self.gossip.as_mut().filter(|gossip| gossip.has_api()) {
