@@ -148,7 +148,8 @@ fn values(
         },
         address: parse_ip(&spec.peer_address)?,
         port: if spec.peer_port == 0 { 179 } else { spec.peer_port },
-        source: parse_ip(&spec.source_address),
+        // What stands for any address names none.
+        source: parse_ip(&spec.source_address).filter(|source| !source.is_unspecified()),
         router_id,
         hold_seconds,
         keepalive: keepalive.map(positive).filter(|time| !time.is_zero()),

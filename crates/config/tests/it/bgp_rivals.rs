@@ -46,6 +46,8 @@ fn of_two_peers_that_exclude_each_other_the_older_is_opened_after_a_start_bg_18(
         (BgpType::Native, json!({ "myASN": 64999, "holdTime": "9s" }), true),
         (BgpType::Native, json!({ "peerPort": 1179 }), false),
         (BgpType::Native, json!({ "sourceAddress": "192.168.10.99" }), false),
+        (BgpType::Native, json!({ "sourceAddress": "0.0.0.0" }), true),
+        (BgpType::Native, json!({ "sourceAddress": "::" }), true),
         (BgpType::Native, json!({ "peerAddress": "192.168.10.2", "routerID": "1.1.1.1" }), false),
         (BgpType::Frr, json!({ "peerPort": 1179 }), true),
         (BgpType::Native, json!({ "nodeSelectors": [{ "matchLabels": { "name": "n2" } }] }), false),

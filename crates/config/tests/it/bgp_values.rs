@@ -115,6 +115,9 @@ fn every_field_that_is_served_has_its_value() {
         of(json!({ "sourceAddress": "192.168.10.20" })).source,
         Some("192.168.10.20".parse().unwrap())
     );
+    for any in ["0.0.0.0", "::"] {
+        assert_eq!(of(json!({ "sourceAddress": any })), of(json!({})), "{any}");
+    }
     assert_eq!(of(json!({ "routerID": "10.10.10.1" })).router_id, Some("10.10.10.1".parse().unwrap()));
     assert_eq!(of(json!({ "connectTime": "5s" })).connect_time, Some(seconds(5)));
     assert_eq!(of(json!({ "password": "x" })).password.unwrap().bytes(), b"x");

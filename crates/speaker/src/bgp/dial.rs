@@ -2,12 +2,15 @@
 //! A connection to a peer: from where, with which password, how far; and what the own end of it says of this node.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use ferrolb_bgp::Local;
 use ferrolb_linux::{Netlink, inspect, tcp};
 use ferrolb_net_types::{IfIndex, IpFamily, NodeName};
 use ferrolb_speaker_core::bgp::{Hops, PeerPlan};
 use tokio::net::{TcpSocket, TcpStream};
+
+use super::ends::{Holder, chosen};
 
 /// A connection that is there.
 #[derive(Debug)]
@@ -18,13 +21,17 @@ pub(super) struct Dialled {
     pub(super) local: Local,
 }
 
-/// Connects by a plan. How long that may take is the caller's business.
+/// Connects by a plan, for the holder of its two addresses. How long that may take is the caller's business.
 ///
 /// # Errors
 ///
 /// The operating system's words, or what is wrong with the plan.
-pub(super) async fn dial(plan: PeerPlan, node: NodeName) -> Result<Dialled, String> {
+pub(super) async fn dial(plan: PeerPlan, node: NodeName, end: Arc<Holder>) -> Result<Dialled, String> {
     let socket = open(&plan)?;
+    // What cannot be reached has no such address, and connecting says why.
+    if let Some(source) = plan.source.or_else(|| chosen(plan.remote).ok()) {
+        end.take(plan.remote, source).await?;
+    }
     let stream = socket.connect(plan.remote).await.map_err(|error| error.to_string())?;
     stream.set_nodelay(true).map_err(|error| error.to_string())?;
     let address = stream.local_addr().map_err(|error| error.to_string())?;
@@ -37,6 +44,16 @@ pub(super) async fn dial(plan: PeerPlan, node: NodeName) -> Result<Dialled, Stri
 /// A socket that is ready to connect.
 fn open(plan: &PeerPlan) -> Result<TcpSocket, String> {
     let family = IpFamily::of(plan.remote.ip());
+    if let SocketAddr::V6(remote) = plan.remote
+        && remote.ip().is_unicast_link_local()
+        && remote.scope_id() == 0
+    {
+        return Err(format!(
+            "{} is a link-local address, which may be on any interface, and none is named: a peerAddress of the router's that \
+             is not link-local is needed",
+            remote.ip()
+        ));
+    }
     let socket = match family {
         IpFamily::V4 => TcpSocket::new_v4(),
         IpFamily::V6 => TcpSocket::new_v6(),
@@ -104,6 +121,7 @@ mod tests {
     use ferrolb_net_types::Asn;
     use socket2::SockRef;
 
+    use super::super::ends::Ends;
     use super::*;
 
     fn plan(remote: SocketAddr, hops: Hops) -> PeerPlan {
@@ -149,11 +167,22 @@ mod tests {
                 assert_eq!(hops_left(SockRef::from(&socket), family), expected, "{hops:?} to {address}");
                 // The other end of a connection on loopback has the kernel's own value, which is too far for GTSM.
                 if !matches!(hops, Hops::Gtsm(1)) {
-                    let dialled = dial(plan, NodeName::from("n1")).await.unwrap();
+                    let end = Arc::new(Arc::new(Ends::default()).holder(&"router".into()));
+                    let dialled = dial(plan, NodeName::from("n1"), end).await.unwrap();
                     assert_eq!(hops_left(SockRef::from(&dialled.stream), family), expected, "{hops:?}");
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_link_local_address_of_no_interface_is_named() {
+        let plan = plan("[fe80::1]:179".parse().unwrap(), Hops::Unlimited);
+        let error = open(&plan).unwrap_err();
+        assert!(
+            error.starts_with("fe80::1 is a link-local address, which may be on any interface"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -16,6 +16,7 @@
 
 mod board;
 mod dial;
+mod ends;
 mod gauges;
 mod line;
 mod lines;
@@ -38,6 +39,7 @@ use tokio::sync::{Notify, oneshot};
 pub(crate) use self::gauges::Gauges;
 
 use self::board::Board;
+use self::ends::Ends;
 use self::mailbox::Mailbox;
 use self::task::Task;
 
@@ -57,6 +59,7 @@ pub struct Handle {
     leaving: Vec<(PeerName, Arc<Shared>)>,
     /// Some board shows something new.
     news: Arc<Notify>,
+    ends: Arc<Ends>,
     /// There is no thread to be had.
     failed: Option<String>,
 }
@@ -105,6 +108,7 @@ impl Handle {
             sessions: BTreeMap::new(),
             leaving: Vec::new(),
             news: Arc::default(),
+            ends: Arc::default(),
             failed: None,
         }
     }
@@ -137,7 +141,8 @@ impl Handle {
         let Some(thread) = &self.thread else { return };
         let shared = Arc::new(Shared { mailbox: Mailbox::default(), board: Board::new(self.news.clone()) });
         let seed = seed(self.node.as_str(), peer.as_str());
-        let task = Task::new(self.node.clone(), peer.clone(), plan, seed, self.clocks, shared.clone());
+        let task =
+            Task::new(self.node.clone(), peer.clone(), plan, seed, self.clocks, shared.clone(), &self.ends);
         thread.runtime.spawn(task.run());
         self.sessions.insert(peer, shared);
     }

@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 use std::future::pending;
 use std::io;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +23,7 @@ use tokio::task::JoinSet;
 
 use super::board::Presence;
 use super::dial::{Dialled, dial};
+use super::ends::{Ends, Holder, chosen};
 use super::line::Line;
 use super::lines::{self, Lines};
 use super::{Change, Shared};
@@ -36,6 +38,8 @@ pub(super) struct Task {
     lines: Lines,
     plan: PeerPlan,
     session: Session,
+    /// Holds the two addresses of the connection.
+    end: Arc<Holder>,
     dialling: Option<Dialling>,
     line: Option<Line>,
     /// Connections that are closed once their last word is said.
@@ -77,6 +81,7 @@ impl Task {
         seed: u64,
         clocks: Clocks,
         shared: Arc<Shared>,
+        ends: &Arc<Ends>,
     ) -> Self {
         let now = clocks.now();
         Self {
@@ -85,6 +90,7 @@ impl Task {
             _presence: Presence(shared.clone()),
             shared,
             lines: Lines::new(&name, &plan),
+            end: Arc::new(ends.holder(&name)),
             name,
             session: Session::new(now, plan.settings.clone(), seed),
             plan,
@@ -162,6 +168,10 @@ impl Task {
     /// Goes by another plan from now on.
     fn follow(&mut self, plan: PeerPlan) {
         let settings = Box::new(plan.settings.clone());
+        if self.line.as_ref().is_some_and(|line| comes_from(&plan, line.address.ip())) {
+            // To name the address that it comes from already, or not to name it, is no change.
+            self.plan.source = plan.source;
+        }
         if let Some(what) = moved(&self.plan, &plan) {
             // The session keeps its routes, and tells them to whom it is with now.
             self.input(Input::Stop(Goodbye::reset(&format!("{what} has changed"))));
@@ -212,7 +222,7 @@ impl Task {
     // ---- the connection ----
 
     fn dial(&mut self, id: ConnectionId) {
-        let attempt = Box::pin(dial(self.plan.clone(), self.node.clone()));
+        let attempt = Box::pin(dial(self.plan.clone(), self.node.clone(), Arc::clone(&self.end)));
         self.dialling = Some(Dialling { id, attempt });
     }
 
@@ -412,6 +422,11 @@ async fn ready(line: Option<&Line>) -> io::Result<Ready> {
         Some(line) => line.ready().await,
         None => pending().await,
     }
+}
+
+/// Whether a connection by this plan would come from this address.
+fn comes_from(plan: &PeerPlan, address: IpAddr) -> bool {
+    plan.source.or_else(|| chosen(plan.remote).ok()) == Some(address)
 }
 
 /// What of a plan only another connection has, by what somebody changed for it.

@@ -389,7 +389,15 @@ fn after_each_buffer_of_a_flood_it_is_everybody_elses_turn() {
     let shared =
         Arc::new(Shared { mailbox: Mailbox::default(), board: Board::new(bench.handle.news.clone()) });
     let Handle { node, clocks, .. } = &bench.handle;
-    let task = Task::new(node.clone(), name.clone(), plan(router.address), 1, *clocks, shared.clone());
+    let task = Task::new(
+        node.clone(),
+        name.clone(),
+        plan(router.address),
+        1,
+        *clocks,
+        shared.clone(),
+        &bench.handle.ends,
+    );
     let turns = Arc::new(AtomicU64::new(0));
     let counted = turns.clone();
     let mut run = Box::pin(task.run());
@@ -647,6 +655,46 @@ fn a_last_word_that_lies_there_is_heard_where_nothing_can_be_said_any_more() {
     drop(held_up);
     let report = bench.wait("router", |report| report.drops == 1);
     assert_eq!(report.last_down.unwrap().1, Down::Told(Code::ADMINISTRATIVE_SHUTDOWN.into()));
+}
+
+#[test]
+fn of_two_peers_that_come_from_one_address_the_one_that_was_there_keeps_its_session() {
+    let router = Router::on("127.10.21.1");
+    let mut bench = Bench::new();
+    bench.plan("first", plan(router.address));
+    let mut talk = router.session();
+    let own = bench.established("first").local.unwrap().ip();
+    // The kernel chose what the other one names.
+    let named = PeerPlan { source: Some(own), ..plan(router.address) };
+    bench.plan("second", named.clone());
+    let report = bench.wait("second", |report| report.last_down.is_some());
+    let refused =
+        format!("BGPPeer first has the session with {} from this node's address {own}", router.address);
+    assert!(report.last_down.unwrap().1.to_string().contains(&refused));
+    // From another one it is another session.
+    bench.plan("third", PeerPlan { source: Some([127, 10, 21, 9].into()), ..plan(router.address) });
+    let _third = router.session();
+    bench.established("third");
+    // To name the address that is there already, and then not to name it, resets nothing.
+    for plan in [named, plan(router.address)] {
+        bench.plan("first", plan);
+        bench.routes("first", announce(100));
+        bench.wait("first", |report| report.wanted == 1 && report.settled);
+        bench.routes("first", withdraw(100));
+        let report = bench.wait("first", |report| report.wanted == 0 && report.settled);
+        assert_eq!((report.state, report.drops), (State::Established, 0));
+    }
+    assert_eq!(talk.hear(), Heard::EndOfRib);
+    for _ in 0..2 {
+        assert_eq!(talk.hear(), Heard::Announced(vec![prefix(100)]));
+        assert_eq!(talk.hear(), Heard::Withdrawn(vec![prefix(100)]));
+    }
+    // Once the first one is gone, the second one has its turn.
+    bench.remove("first");
+    assert!(matches!(talk.hear(), Heard::Notification(_)));
+    drop(talk);
+    let _talk = router.session();
+    bench.established("second");
 }
 
 #[test]
