@@ -10,6 +10,9 @@ pub struct Diagnostic {
     pub kind: &'static str,
     /// The object's name.
     pub name: String,
+    /// The field at fault and what stands there, as `spec.aggregationLength 40`, where it is known and the message alone
+    /// may not tell the object that it is about.
+    pub field: Option<String>,
     /// What is wrong. Where MetalLB has a text for it, exactly that; it may have several lines.
     pub message: String,
     /// The fault lies in what the object refers to, and may pass without a change of the object.
@@ -21,14 +24,16 @@ pub struct Diagnostic {
 
 impl Diagnostic {
     fn new(kind: &'static str, name: &str, message: String) -> Self {
-        Self { kind, name: name.to_owned(), message, transient: false, refused: true }
+        Self { kind, name: name.to_owned(), field: None, message, transient: false, refused: true }
     }
 }
 
-/// Prints `{kind} {name}: {message}`.
+/// Prints `{kind} {name}: {message}`, or `{kind} {name}, {field}: {message}`.
 impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}: {}", self.kind, self.name, self.message)
+        write!(f, "{} {}", self.kind, self.name)?;
+        self.field.iter().try_for_each(|field| write!(f, ", {field}"))?;
+        write!(f, ": {}", self.message)
     }
 }
 
@@ -45,6 +50,25 @@ impl Findings {
     /// Adds a fault for which MetalLB refuses the configuration.
     pub(crate) fn refuse(&mut self, kind: &'static str, name: &str, message: String) {
         self.refused.push((Diagnostic::new(kind, name, message), true));
+    }
+
+    /// As [`Findings::refuse`], with the field at fault and its value.
+    pub(crate) fn refuse_field(&mut self, kind: &'static str, name: &str, field: String, message: String) {
+        let diagnostic = Diagnostic { field: Some(field), ..Diagnostic::new(kind, name, message) };
+        self.refused.push((diagnostic, true));
+    }
+
+    /// As [`Findings::refuse_for_now`], with the field at fault and its value.
+    pub(crate) fn refuse_field_for_now(
+        &mut self,
+        kind: &'static str,
+        name: &str,
+        field: String,
+        message: String,
+    ) {
+        let diagnostic =
+            Diagnostic { transient: true, field: Some(field), ..Diagnostic::new(kind, name, message) };
+        self.refused.push((diagnostic, true));
     }
 
     /// Adds something for which MetalLB refuses the configuration, and which is fine here.

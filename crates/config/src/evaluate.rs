@@ -43,9 +43,11 @@ impl Evaluation {
         all.find(|object| object.refused).filter(|_| self.verdict.is_ok())
     }
 
-    /// Every diagnostic beside the one whose text is the verdict.
+    /// Every diagnostic beside the one whose text is the verdict; that one, too, if it names a field, which MetalLB's text
+    /// may not do.
     pub fn further(&self) -> impl Iterator<Item = &Diagnostic> {
-        let shown = usize::from(self.verdict.is_err());
+        let says_all = self.diagnostics.first().is_none_or(|first| first.field.is_none());
+        let shown = usize::from(self.verdict.is_err() && says_all);
         self.diagnostics.iter().skip(shown).chain(&self.unsupported)
     }
 }
@@ -310,8 +312,14 @@ fn judge_l2_advertisements(
 
 /// BGP objects that concern this node (or any, where there is no own node), are good for MetalLB, and not served.
 fn unsupported(objects: &bgp::Objects<'_>, bgp_type: &BgpType) -> Vec<Diagnostic> {
-    let diagnostic =
-        |kind, name, message| Diagnostic { kind, name, message, transient: false, refused: true };
+    let diagnostic = |kind, name, message| Diagnostic {
+        kind,
+        name,
+        field: None,
+        message,
+        transient: false,
+        refused: true,
+    };
     let unserved = match bgp_type {
         // What is not served there, MetalLB refuses itself.
         BgpType::Native => return Vec::new(),

@@ -83,25 +83,25 @@ pub(super) fn judge<'a>(
         let name = object.name_any();
         let advertisement = match parse(&name, object, resources) {
             Ok(advertisement) => advertisement,
-            Err(text) => {
-                findings.refuse(KIND, &name, text);
+            Err(Fault { field, text }) => {
+                findings.refuse_field(KIND, &name, field, text);
                 judged.push(Judged { object, parsed: None, expected: None });
                 continue;
             }
         };
         let good = match check_communities(advertisement.spec, &aliases) {
             // The name may be defined later.
-            Err((text, ParseCommunityError::Format(_))) => {
-                findings.refuse_for_now(KIND, &name, text);
+            Err((Fault { field, text }, ParseCommunityError::Format(_))) => {
+                findings.refuse_field_for_now(KIND, &name, field, text);
                 None
             }
-            Err((text, ParseCommunityError::Value(_))) => {
-                findings.refuse(KIND, &name, text);
+            Err((Fault { field, text }, ParseCommunityError::Value(_))) => {
+                findings.refuse_field(KIND, &name, field, text);
                 None
             }
             Ok(communities) => match conflict(&advertisement, &parsed, objects) {
-                Some(text) => {
-                    findings.refuse(KIND, &name, text);
+                Some(Fault { field, text }) => {
+                    findings.refuse_field(KIND, &name, field, text);
                     None
                 }
                 None => Some(Arc::new(advertisement.said(communities))),
@@ -112,6 +112,20 @@ pub(super) fn judge<'a>(
     }
     judge_echo(&parsed, objects, findings);
     judged
+}
+
+/// What is wrong with a field.
+struct Fault {
+    /// The field, what stands there, and where that matters.
+    field: String,
+    /// In MetalLB's words, if it has any.
+    text: String,
+}
+
+impl Fault {
+    fn new(field: impl Into<String>) -> impl FnOnce(String) -> Self {
+        |text| Self { field: field.into(), text }
+    }
 }
 
 /// What of an advertisement matters when it meets pools and others.
@@ -153,42 +167,53 @@ fn parse<'a>(
     name: &str,
     object: &'a BGPAdvertisement,
     resources: &'a Resources,
-) -> Result<Parsed<'a>, String> {
+) -> Result<Parsed<'a>, Fault> {
     let spec = &object.spec;
-    duplicates::texts("ipAddressPools", &spec.ip_address_pools)?;
-    duplicates::texts("peers", &spec.peers)?;
-    duplicates::texts("community", &spec.communities)?;
-    duplicates::selectors("nodeSelectors", &spec.node_selectors)?;
-    duplicates::selectors("ipAddressPoolSelectors", &spec.ip_address_pool_selectors)?;
-    duplicates::selectors("serviceSelectors", &spec.service_selectors)?;
+    let texts = |kind, field, list: &[String]| duplicates::texts(kind, list).map_err(Fault::new(field));
+    texts("ipAddressPools", IP_ADDRESS_POOLS, &spec.ip_address_pools)?;
+    texts("peers", PEERS, &spec.peers)?;
+    texts("community", COMMUNITIES, &spec.communities)?;
+    let selectors = |kind, field, list| duplicates::selectors(kind, list).map_err(Fault::new(field));
+    selectors("nodeSelectors", NODE_SELECTORS, &spec.node_selectors)?;
+    selectors("ipAddressPoolSelectors", IP_ADDRESS_POOL_SELECTORS, &spec.ip_address_pool_selectors)?;
+    selectors("serviceSelectors", SERVICE_SELECTORS, &spec.service_selectors)?;
     if !spec.service_selectors.is_empty() {
         for (field, length, host) in [
             ("aggregationLength", spec.aggregation_length, 32),
             ("aggregationLengthV6", spec.aggregation_length_v6, 128),
         ] {
             if length != host {
-                return Err(format!(
-                    "serviceSelectors and {field} are mutually exclusive, both cannot be set in {name}"
-                ));
+                return Err(Fault {
+                    text: format!(
+                        "serviceSelectors and {field} are mutually exclusive, both cannot be set in {name}"
+                    ),
+                    field: format!("spec.{field} {length}"),
+                });
             }
         }
     }
     if spec.aggregation_length > 32 {
-        return Err(format!("invalid aggregation length {} for IPv4", spec.aggregation_length));
+        let text = format!("invalid aggregation length {} for IPv4", spec.aggregation_length);
+        return Err(Fault { field: aggregation_length(spec, IpFamily::V4), text });
     }
     if spec.aggregation_length_v6 > 128 {
-        return Err(format!("invalid aggregation length {} for IPv6", spec.aggregation_length_v6));
+        let text = format!("invalid aggregation length {} for IPv6", spec.aggregation_length_v6);
+        return Err(Fault { field: aggregation_length(spec, IpFamily::V6), text });
     }
     if let Some(preference) = spec.local_pref.filter(|preference| u32::try_from(*preference).is_err()) {
         // MetalLB could not even read such an object.
-        return Err(format!(
-            "invalid local preference {preference} in {name}, must be in 0-4294967295 range"
-        ));
+        return Err(Fault {
+            field: format!("spec.localPref {preference}"),
+            text: format!("invalid local preference {preference} in {name}, must be in 0-4294967295 range"),
+        });
     }
-    let pool_selectors = l2::parse_selectors(&spec.ip_address_pool_selectors)?;
+    let pool_selectors = l2::parse_selectors(&spec.ip_address_pool_selectors)
+        .map_err(Fault::new(IP_ADDRESS_POOL_SELECTORS))?;
     let node_selectors = l2::parse_selectors(&spec.node_selectors)
-        .map_err(|e| format!("{e}\nfailed to parse node selector for {name}"))?;
-    let service_selectors = l2::parse_service_selectors(name, &spec.service_selectors)?;
+        .map_err(|e| format!("{e}\nfailed to parse node selector for {name}"))
+        .map_err(Fault::new(NODE_SELECTORS))?;
+    let service_selectors =
+        l2::parse_service_selectors(name, &spec.service_selectors).map_err(Fault::new(SERVICE_SELECTORS))?;
     let nodes = resources
         .nodes
         .iter()
@@ -198,14 +223,30 @@ fn parse<'a>(
     Ok(Parsed { name: name.to_owned(), spec, pool_selectors, node_selectors, service_selectors, nodes })
 }
 
+const IP_ADDRESS_POOLS: &str = "spec.ipAddressPools";
+const IP_ADDRESS_POOL_SELECTORS: &str = "spec.ipAddressPoolSelectors";
+const NODE_SELECTORS: &str = "spec.nodeSelectors";
+const SERVICE_SELECTORS: &str = "spec.serviceSelectors";
+const PEERS: &str = "spec.peers";
+const COMMUNITIES: &str = "spec.communities";
+
+/// The field with the length for a family, and what stands there.
+fn aggregation_length(spec: &BGPAdvertisementSpec, family: IpFamily) -> String {
+    match family {
+        IpFamily::V4 => format!("spec.aggregationLength {}", spec.aggregation_length),
+        IpFamily::V6 => format!("spec.aggregationLengthV6 {}", spec.aggregation_length_v6),
+    }
+}
+
 fn check_communities(
     spec: &BGPAdvertisementSpec,
     aliases: &BTreeMap<&str, BgpCommunity>,
-) -> Result<BTreeSet<BgpCommunity>, (String, ParseCommunityError)> {
+) -> Result<BTreeSet<BgpCommunity>, (Fault, ParseCommunityError)> {
     let parse = |community: &String| match aliases.get(community.as_str()) {
         Some(known) => Ok(*known),
         None => community.parse().map_err(|error: ParseCommunityError| {
-            (format!("{error}\ninvalid community {community:?} in BGP advertisement"), error)
+            let text = format!("{error}\ninvalid community {community:?} in BGP advertisement");
+            (Fault { field: format!("{COMMUNITIES} {community:?}"), text }, error)
         }),
     };
     spec.communities.iter().map(parse).collect()
@@ -217,7 +258,7 @@ fn reached<'a>(advertisement: &Parsed<'_>, objects: &Objects<'a>) -> Vec<&'a IPA
 }
 
 /// What is wrong with an advertisement on one of its pools, by itself or beside the earlier ones.
-fn conflict(new: &Parsed<'_>, earlier: &[Parsed<'_>], objects: &Objects<'_>) -> Option<String> {
+fn conflict(new: &Parsed<'_>, earlier: &[Parsed<'_>], objects: &Objects<'_>) -> Option<Fault> {
     reached(new, objects).into_iter().find_map(|pool| {
         too_specific(new.spec, pool).or_else(|| {
             let mut others = earlier.iter().filter(|old| reaches(old.spec, &old.pool_selectors, pool));
@@ -246,7 +287,7 @@ fn judge_echo(advertisements: &[Parsed<'_>], objects: &Objects<'_>, findings: &m
 }
 
 /// An entry of the pool whose largest block is smaller than the block to be announced.
-fn too_specific(spec: &BGPAdvertisementSpec, pool: &IPAddressPool) -> Option<String> {
+fn too_specific(spec: &BGPAdvertisementSpec, pool: &IPAddressPool) -> Option<Fault> {
     pool.spec.addresses.iter().find_map(|entry| {
         let blocks = pool::parse_entry(&pool.name_any(), entry).ok()?;
         let largest = blocks.iter().min_by_key(|block| block.length())?;
@@ -255,16 +296,17 @@ fn too_specific(spec: &BGPAdvertisementSpec, pool: &IPAddressPool) -> Option<Str
             IpFamily::V6 => spec.aggregation_length_v6,
         };
         let block = largest.length();
-        (i32::from(block) > length).then(|| {
-            format!(
+        (i32::from(block) > length).then(|| Fault {
+            field: format!("{} on IPAddressPool {}", aggregation_length(spec, largest.family()), pool.name_any()),
+            text: format!(
                 "invalid aggregation length {length}: prefix {block} in this pool is more specific than the aggregation length for addresses {entry}"
-            )
+            ),
         })
     })
 }
 
 /// Two routes for the same prefix, to the same peer, of the same node, with different preferences.
-fn preference_conflict(old: &Parsed<'_>, new: &Parsed<'_>, pool: &IPAddressPool) -> Option<String> {
+fn preference_conflict(old: &Parsed<'_>, new: &Parsed<'_>, pool: &IPAddressPool) -> Option<Fault> {
     let (a, b) = (old.spec, new.spec);
     let preference = |spec: &BGPAdvertisementSpec| spec.local_pref.unwrap_or(0);
     let same_peers =
@@ -279,13 +321,20 @@ fn preference_conflict(old: &Parsed<'_>, new: &Parsed<'_>, pool: &IPAddressPool)
         && same_route
         && same_peers
         && !old.nodes.is_disjoint(&new.nodes);
-    conflict.then(|| {
-        format!(
+    conflict.then(|| Fault {
+        field: format!(
+            "spec.localPref {} beside {} of {KIND} {} on IPAddressPool {}",
+            preference(b),
+            preference(a),
+            old.name,
+            pool.name_any()
+        ),
+        text: format!(
             "invalid local preference {}: local preferernce {} was already set for the same type of BGP update. \
              Check existing BGP advertisements with common pools and aggregation lengths",
             preference(b),
             preference(a)
-        )
+        ),
     })
 }
 

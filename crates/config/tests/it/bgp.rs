@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use ferrolb_config::state::Outcome;
 use ferrolb_config::{BgpType, Resources, evaluate};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
@@ -223,6 +224,34 @@ fn verdict_on_advertisements(pools: &[(&str, &[&str])], specs: &[Value]) -> Resu
         ..bench()
     };
     fresh(&resources).verdict
+}
+
+#[test]
+fn an_advertisement_that_is_refused_is_named_with_its_field_beside_metallbs_words() {
+    let bad = json!([{ "matchExpressions": [{ "key": "a", "operator": "surrounds", "values": ["b"] }] }]);
+    let pools: &[(&str, &[&str])] = &[("p", &["10.0.0.0/24"])];
+    for (spec, place) in [
+        (json!({ "communities": ["1:2", "nope"] }), r#"spec.communities "nope""#),
+        (json!({ "communities": ["larg:1:2:3"] }), r#"spec.communities "larg:1:2:3""#),
+        (json!({ "communities": ["1:2", "1:2"] }), "spec.communities"),
+        (json!({ "peers": ["q", "q"] }), "spec.peers"),
+        (json!({ "aggregationLength": 34 }), "spec.aggregationLength 34"),
+        (json!({ "aggregationLengthV6": 129 }), "spec.aggregationLengthV6 129"),
+        (json!({ "aggregationLength": 20 }), "spec.aggregationLength 20 on IPAddressPool p"),
+        (json!({ "localPref": -1 }), "spec.localPref -1"),
+        (json!({ "nodeSelectors": bad }), "spec.nodeSelectors"),
+        (json!({ "localPref": 7 }), "spec.localPref 7 beside 0 of BGPAdvertisement adv0 on IPAddressPool p"),
+    ] {
+        let resources = Resources {
+            pools: pools.iter().map(|(name, entries)| addresses(name, entries)).collect(),
+            bgp_advertisements: vec![named("adv0", &json!({})), named("adv1", &spec)],
+            ..bench()
+        };
+        let outcome = Outcome::from(&fresh(&resources));
+        let text = outcome.verdict.unwrap_err();
+        assert!(!text.contains("BGPAdvertisement"), "it is MetalLB's: {text}");
+        assert_eq!(outcome.further, [format!("BGPAdvertisement adv1, {place}: {text}")]);
+    }
 }
 
 #[test]
