@@ -161,7 +161,7 @@ impl Connection {
 /// Judges an OPEN, and what both sides can do.
 pub(super) fn negotiate(settings: &Settings, own: RouterId, open: &Open) -> Result<Peer, Down> {
     let found = open.asn();
-    let refused = Down::PeerAs { found, wanted: settings.peer };
+    let refused = Down::PeerAs { found, wanted: settings.peer, own: settings.asn };
     let asn = found.filter(|asn| settings.accepts(*asn)).ok_or(refused)?;
     let internal = asn == settings.asn;
     // RFC 6286, section 2.2: the identifier need be unique within an autonomous system only.

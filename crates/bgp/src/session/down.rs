@@ -32,6 +32,8 @@ pub enum Down {
         found: Option<Asn>,
         /// What it has to be.
         wanted: PeerAs,
+        /// The own one, as this peer sees it.
+        own: Asn,
     },
     /// The peer is of the own autonomous system and has the own BGP Identifier (RFC 6286, section 2.2).
     SameIdentifier(RouterId),
@@ -99,8 +101,13 @@ impl fmt::Display for Down {
                 meaning.iter().try_for_each(|meaning| write!(f, ": {meaning}"))
             }
             Self::Refused(error) => write!(f, "the peer's message is refused: {error}"),
-            Self::PeerAs { found, wanted } => {
-                write!(f, "unexpected peer ASN {}, want {wanted}", found.map_or(0, Asn::number))
+            Self::PeerAs { found, wanted, own } => {
+                write!(f, "unexpected peer ASN {}, want {wanted}", found.map_or(0, Asn::number))?;
+                match wanted {
+                    PeerAs::Exactly(_) => Ok(()),
+                    PeerAs::Internal => write!(f, ": the own ASN, {own}"),
+                    PeerAs::External => write!(f, ": any but the own ASN, {own}"),
+                }
             }
             Self::SameIdentifier(own) => {
                 write!(f, "the peer has this speaker's router ID {own}, in the same autonomous system")
@@ -151,4 +158,25 @@ pub enum Notice {
     /// An UPDATE of the peer's is wrong in a way that none of this session was before, and borne with: this, and whatever
     /// was before, each once, up to sixteen.
     Faults(Vec<Fault>),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_system_is_told_with_the_number_that_is_wanted() {
+        let asn = |number| Asn::new(number).unwrap();
+        let text =
+            |found, wanted| Down::PeerAs { found: Some(asn(found)), wanted, own: asn(64_512) }.to_string();
+        assert_eq!(text(64_514, PeerAs::Exactly(asn(64_513))), "unexpected peer ASN 64514, want 64513");
+        assert_eq!(
+            text(64_514, PeerAs::Internal),
+            "unexpected peer ASN 64514, want internal: the own ASN, 64512"
+        );
+        assert_eq!(
+            text(64_512, PeerAs::External),
+            "unexpected peer ASN 64512, want external: any but the own ASN, 64512"
+        );
+    }
 }

@@ -116,6 +116,18 @@ fn values(
     if !good {
         return None;
     }
+    match (spec.hold_time, spec.keepalive_time) {
+        (_, Some(every)) if every.as_nanos() < 0 => {
+            findings.remark(KIND, name, format!("keepaliveTime \"{every}\" is negative, and counts as not set"));
+        }
+        (None, Some(every)) if every.is_zero() => findings.remark(
+            KIND,
+            name,
+            "keepaliveTime \"0s\" without holdTime makes a hold time of 0: that the peer falls silent is not noticed"
+                .to_owned(),
+        ),
+        _ => {}
+    }
     let (hold, keepalive) = timers(spec.hold_time, spec.keepalive_time);
     // MetalLB cuts the upper bits off: 65,537 s is 1 s to the peer. It cuts parts of a second off as well, and what is
     // left of less than one would mean that a dead peer is believed for ever.

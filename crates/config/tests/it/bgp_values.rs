@@ -156,6 +156,25 @@ fn one_timer_gives_the_other_and_nothing_is_longer_than_the_field_v09() {
         );
         assert_eq!(session(BgpType::Frr, &more).hold_seconds, Some(3), "{more}");
     }
+    for (more, text) in [
+        (
+            json!({ "holdTime": "90s", "keepaliveTime": "-1s" }),
+            r#"keepaliveTime "-1s" is negative, and counts as not set"#,
+        ),
+        (
+            json!({ "keepaliveTime": "0s" }),
+            r#"keepaliveTime "0s" without holdTime makes a hold time of 0: that the peer falls silent is not noticed"#,
+        ),
+    ] {
+        let told = with(BgpType::Frr, &[peer(&more)]);
+        assert_eq!((&told.verdict, told.diagnostics.len()), (&Ok(()), 1), "{more}");
+        assert_eq!((told.diagnostics[0].message.as_str(), told.diagnostics[0].refused), (text, false));
+    }
+    assert!(
+        with(BgpType::Frr, &[peer(&json!({ "holdTime": "0s", "keepaliveTime": "0s" }))])
+            .diagnostics
+            .is_empty()
+    );
     let long = with(BgpType::Native, &[peer(&json!({ "holdTime": "65537s" }))]);
     assert_eq!(long.verdict, Ok(()));
     assert_eq!(

@@ -59,15 +59,22 @@ pub enum Hops {
     Gtsm(u8),
 }
 
-/// Why there is no session, in a sentence, for whoever is to mend it. Where nothing answers and there is a password, that
-/// may be why.
-pub fn reason(down: &Down, password: Option<&Password>) -> String {
-    match down {
-        Down::NoAnswer if password.is_some() => {
-            format!("{down}; the router may have another password, or none, and then answers nothing")
+/// Why there is no session, in a sentence, for whoever is to mend it. Where nothing answers, a password may be why, or a
+/// limit of hops.
+pub fn reason(down: &Down, password: Option<&Password>, gtsm_hops: Option<u8>) -> String {
+    let mut text = down.to_string();
+    if *down == Down::NoAnswer {
+        if password.is_some() {
+            text += "; the router may have another password, or none, and then answers nothing";
         }
-        _ => down.to_string(),
+        if let Some(hops) = gtsm_hops {
+            text += &format!(
+                "; the router may be farther away than ferrolb.io/gtsm-hops, {hops}, allows, or send with a TTL below 255 \
+                 (RFC 5082), and then is not heard"
+            );
+        }
     }
+    text
 }
 
 /// How a session is.

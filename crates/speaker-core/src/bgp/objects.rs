@@ -331,7 +331,7 @@ fn status(node: &NodeName, name: &PeerName, peer: &BgpPeer, known: Option<&Known
         last_failure: report.last_down.as_ref().zip(known.failed).map(|((_, down), time)| {
             BGPSessionFailure {
                 time: whole_seconds(time),
-                reason: reason(down, peer.password.as_ref()) + &dropped(known),
+                reason: reason(down, peer.password.as_ref(), peer.gtsm_hops) + &dropped(known),
             }
         }),
         finding: report.finding.clone().unwrap_or_default(),

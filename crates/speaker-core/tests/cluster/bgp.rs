@@ -839,6 +839,8 @@ fn bg_17_a_router_that_answers_nothing_may_have_another_password_or_none() {
     };
     let hint =
         "cannot connect: no answer; the router may have another password, or none, and then answers nothing";
+    let gtsm = "cannot connect: no answer; the router may be farther away than ferrolb.io/gtsm-hops, 2, allows, or send with a \
+                TTL below 255 (RFC 5082), and then is not heard";
     for (spec, down, expected) in [
         (json!({}), Down::NoAnswer, "cannot connect: no answer"),
         (json!({ "password": "secret" }), Down::NoAnswer, hint),
@@ -848,7 +850,12 @@ fn bg_17_a_router_that_answers_nothing_may_have_another_password_or_none() {
             "cannot connect: refused",
         ),
         (json!({ "password": null }), Down::NoAnswer, "cannot connect: no answer"),
+        (json!({ "ferrolb.io/gtsm-hops": "2" }), Down::NoAnswer, gtsm),
     ] {
+        if let Some(hops) = spec.get("ferrolb.io/gtsm-hops") {
+            let annotation = json!({ "metadata": { "annotations": { "ferrolb.io/gtsm-hops": hops } } });
+            bench.api.patch("BGPPeer", NAMESPACE, "router", &annotation);
+        }
         edit(&mut bench, "BGPPeer", "router", &spec);
         let failed = PeerReport { last_down: Some((bench.now, down)), ..report(&bench, State::Idle) };
         hear(&mut bench, failed);

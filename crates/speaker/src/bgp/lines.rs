@@ -5,7 +5,7 @@ use ferrolb_bgp::wire::Notification;
 use ferrolb_bgp::{Down, Notice, State};
 use ferrolb_config::Password;
 use ferrolb_net_types::{IpFamily, PeerName};
-use ferrolb_speaker_core::bgp::{PeerPlan, reason};
+use ferrolb_speaker_core::bgp::{Hops, PeerPlan, reason};
 
 /// The keys that every line of a session has.
 #[derive(Debug)]
@@ -18,6 +18,7 @@ pub(super) struct Lines {
     local_asn: String,
     peer_asn: String,
     password: Option<Password>,
+    gtsm_hops: Option<u8>,
 }
 
 /// A line of a session: its level, its [`Lines`], and what only this one has.
@@ -37,6 +38,10 @@ impl Lines {
             local_asn: plan.settings.asn.to_string(),
             peer_asn: plan.settings.peer.to_string(),
             password: plan.password.clone(),
+            gtsm_hops: match plan.hops {
+                Hops::Gtsm(hops) => Some(hops),
+                Hops::Unlimited | Hops::Direct | Hops::Multihop => None,
+            },
         }
     }
 
@@ -66,7 +71,7 @@ impl Lines {
     }
 
     fn down(&self, was: State, down: &Down) {
-        let reason = reason(down, self.password.as_ref());
+        let reason = reason(down, self.password.as_ref(), self.gtsm_hops);
         if let Down::Told(notification) = down {
             // MetalLB has the code alone; what it means, and what the router says to it, is what helps.
             let error = told(notification);
