@@ -92,12 +92,7 @@ impl Options {
         // Parsing cannot fail: what is unknown is a type of its own.
         let bgp_type: BgpType = bgp_type.unwrap_or_default().parse().unwrap_or_default();
         match &bgp_type {
-            BgpType::Native | BgpType::FrrK8s => {}
-            BgpType::Frr => tracing::warn!(
-                op = "startup",
-                "The FRR mode is deprecated and will be removed in a future release. Please migrate to the \
-                 frr-k8s mode"
-            ),
+            BgpType::Native | BgpType::Frr | BgpType::FrrK8s => {}
             BgpType::Other(other) => {
                 return Err(SettingError::Other(format!(
                     "unsupported BGP implementation type: {other} (environment variable METALLB_BGP_TYPE); use \

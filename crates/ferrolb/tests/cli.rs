@@ -224,6 +224,17 @@ fn every_line_of_the_log_is_json() {
 }
 
 #[test]
+fn a_type_of_bgp_that_is_served_is_not_advised_against() {
+    for daemon in ["controller", "speaker"] {
+        let args = [daemon, NEEDED[0], NEEDED[1]];
+        let env = [("KUBECONFIG", "/nowhere"), ("METALLB_NODE_NAME", "n"), ("METALLB_BGP_TYPE", "frr")];
+        let log = stdout(&ferrolb(&args, &env));
+        assert!(log.contains(" starting version "), "{log}");
+        assert!(!log.contains("deprecated") && !log.contains("migrate"), "{log}");
+    }
+}
+
+#[test]
 fn each_signal_to_stop_ends_a_daemon_cleanly() {
     // Nobody serves there: the daemons wait for it, and would for ever.
     let kubeconfig = serde_json::json!({
