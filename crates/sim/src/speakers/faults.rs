@@ -461,13 +461,21 @@ fn api_lost_by_one(world: &mut World, number: usize) -> bool {
 }
 
 fn api_lost_by_all(world: &mut World) -> bool {
-    world.tell(|| "all speakers lose the API".to_owned());
-    world.tally.count(Mark::ApiLostByAll);
     let calm = |node: &Node| {
         let enters = node.process.is_some() && !node.metallb && !node.eligible;
         node.api && !node.stale && !node.asleep && !enters
     };
-    let quiet = world.is_well() && world.nodes.iter().all(calm);
+    // What came before may have consequences for long, where speakers of MetalLB have to find out by themselves.
+    let mixed = world.shape.metallb > 0;
+    if mixed && world.rng.chance(50) {
+        let rest = world.judge.right_by().since(world.now);
+        world.run_for(rest);
+        settle(world);
+    }
+    world.tell(|| "all speakers lose the API".to_owned());
+    world.tally.count(Mark::ApiLostByAll);
+    let over = !mixed || world.judge.right_by() <= world.now;
+    let quiet = over && world.is_well() && world.nodes.iter().all(calm);
     let before = quiet.then_some(world.gains);
     (0..world.nodes.len()).for_each(|number| world.set_api(number, false));
     // Longer than it takes the first of them to count as stale, in the end.
