@@ -7,6 +7,7 @@ mod bench;
 mod bgp;
 mod bgp_lasting;
 mod bgp_rows;
+mod bgp_shown;
 mod bgp_states;
 mod chaos;
 mod collection;
