@@ -35,6 +35,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use ferrolb_announce::{AddressPlan, owner};
+use ferrolb_l2::{GAP, ROUNDS};
 use ferrolb_net_types::{IfIndex, Mac, NodeName, Time};
 
 use super::Wire;
@@ -385,10 +386,12 @@ impl Wire {
         }
     }
 
-    /// Announces the address again at that time, or later if it was defended just before.
+    /// Announces the address again at that time, or later if it was defended just before; not at all while rounds of that
+    /// are still to come. What is heard meanwhile may have been on its way, like the last frames of who led before.
     fn defend(&mut self, now: Time, ip: IpAddr, at: Time) {
         let (at, pause) = match self.disputes.defences.get(&ip) {
             Some(Defence { wanted: true, .. }) => return,
+            Some(defence) if now + defence.pause < defence.at + BURST => return,
             Some(Defence { at: next, wanted: false, pause }) => {
                 (at.max(*next), pause.saturating_mul(2).min(DEFEND_AT_LEAST_EVERY))
             }
@@ -513,6 +516,9 @@ const DEAF_AT_MOST: Duration = Duration::from_secs(640);
 /// RFC 5227 section 1.1, `DEFEND_INTERVAL`; and how long it becomes.
 const DEFEND_EVERY: Duration = Duration::from_secs(10);
 const DEFEND_AT_LEAST_EVERY: Duration = Duration::from_secs(640);
+
+/// How long it takes to announce an address again, from the first round to the last.
+const BURST: Duration = GAP.saturating_mul(ROUNDS as u32 - 1);
 
 /// How much later than another member this one may learn that the other leads, or that it is no member.
 const LEARNING: Duration = Duration::from_secs(1);

@@ -275,6 +275,28 @@ fn an_address_gained_a_moment_ago_is_announced_again_when_another_announces_it()
     }
 }
 
+/// The last frame of who led before may be on its way while the next one begins: that is no dispute that would have to
+/// be spoken of again ten seconds later.
+#[test]
+fn a_claim_that_was_answered_at_once_is_not_answered_again_later_and_another_one_is() {
+    for (claims, expected) in [(vec![2], false), (vec![2, 3, 500], false), (vec![2, 5_000], true)] {
+        let mut wire = running(plan_for(&[200], Interfaces::All));
+        drain(&mut wire, NOW);
+        for millis in &claims {
+            let now = NOW + Duration::from_millis(*millis);
+            hear(&mut wire, now, &claim());
+            drain(&mut wire, now);
+        }
+        let mut said = false;
+        while let Some(now) = wire.next_deadline() {
+            let frames = drain(&mut wire, now).0;
+            // The burst with which the address was gained is over by then.
+            said |= now > NOW + Duration::from_secs(6) && !frames.is_empty();
+        }
+        assert_eq!(said, expected, "claimed at {claims:?}");
+    }
+}
+
 /// Each of two that were apart has led it; neighbours follow whoever announced it last.
 #[test]
 fn who_goes_on_leading_what_another_announced_says_so_when_they_are_one_again() {
