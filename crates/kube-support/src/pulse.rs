@@ -3,7 +3,8 @@
 //!
 //! A watch can stand for a minute without a word, and a connection that died silently looks the same. Usually the
 //! watches of a daemon begin anew often enough for something to be heard every few seconds. Where nothing was
-//! heard for a while the server is asked for its version, which costs it nothing and which everybody may do.
+//! heard for a while the server is asked for its version, which costs it nothing and which everybody may do. So it is,
+//! again and again, as soon as anybody has not reached it, until it answers.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use http::Method;
 use kube::Client;
 use tokio::time::Instant;
 
-use crate::reach::Reach;
+use crate::reach::{Outages, Reach};
 use crate::request::{RequestError, send};
 
 /// What is felt.
@@ -52,19 +53,28 @@ where
     A: Fn() -> F,
     F: Future<Output = bool>,
 {
+    let mut outages = reach.outages();
+    let mut told = outages.borrow().ended;
     loop {
-        let last = reach.last();
-        tokio::select! {
-            () = tokio::time::sleep_until(last + QUIET) => {}
-            () = reach.back() => {
-                say(Pulse::Answers);
-                continue;
-            }
+        let Outages { lost, ended } = *outages.borrow_and_update();
+        if ended != told {
+            told = ended;
+            say(Pulse::Answers);
         }
-        if reach.last() > last || answers(reach, &ask).await {
+        let last = reach.last();
+        let quiet = last + QUIET;
+        // Whoever has not reached it waits ever longer before he tries again; here the pauses stay short.
+        let next = if lost { quiet.min(Instant::now() + PAUSE) } else { quiet };
+        tokio::select! {
+            () = tokio::time::sleep_until(next) => {}
+            _ = outages.changed() => continue,
+        }
+        let heard = !lost && reach.last() > last;
+        if heard || answers(reach, &ask).await || Instant::now() < reach.last() + QUIET {
             continue;
         }
-        say(Pulse::Silent { since: reach.last() });
+        let since = reach.last();
+        say(Pulse::Silent { since });
         loop {
             tokio::select! {
                 () = reach.heard() => break,
@@ -75,7 +85,8 @@ where
                 }
             }
         }
-        reach.renew();
+        reach.renew(since);
+        told = outages.borrow_and_update().ended;
         say(Pulse::Answers);
     }
 }
@@ -100,6 +111,10 @@ where
 /// The longest from the last sign of life of a server that went away until that is said, so also the longest by which
 /// two daemons can differ about when they heard it last.
 pub const NOTICED_WITHIN: Duration = Duration::from_secs(QUIET.as_secs() + LIMIT.as_secs());
+
+/// The longest from the return of a server that somebody had not reached until that is said. A question that is given
+/// up takes its connection with it, also one that has only begun, so that none waits for what another began in the outage.
+pub const RETURNED_WITHIN: Duration = Duration::from_secs(PAUSE.as_secs() + LIMIT.as_secs());
 
 /// After so long without a sign of life the server is asked.
 const QUIET: Duration = Duration::from_secs(10);
@@ -202,6 +217,36 @@ mod tests {
         pass(1).await;
         server.reach.answered();
         pass(1).await;
+        assert_eq!(*server.said.lock().unwrap(), [(5, Pulse::Answers)]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_return_is_said_in_time_however_long_the_outage_was_and_whenever_somebody_noticed_it() {
+        for tenths in (5..300).step_by(7) {
+            let server = server();
+            pass(20).await;
+            server.reach.answered();
+            server.up.store(false, Ordering::Relaxed);
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            server.reach.lost("connection refused");
+            tokio::time::sleep(Duration::from_millis(tenths * 100)).await;
+            let back = Instant::now();
+            server.up.store(true, Ordering::Relaxed);
+            while server.said.lock().unwrap().last().is_none_or(|(_, pulse)| *pulse != Pulse::Answers) {
+                assert!(back.elapsed() <= RETURNED_WITHIN, "after {tenths} tenths of a second");
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            let silent = server.said.lock().unwrap().len() - 1;
+            assert!(silent == 0 || tenths > 90, "it was heard within {QUIET:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_single_request_that_was_lost_makes_nobody_silent() {
+        let server = server();
+        pass(3).await;
+        server.reach.lost("connection refused");
+        pass(30).await;
         assert_eq!(*server.said.lock().unwrap(), [(5, Pulse::Answers)]);
     }
 

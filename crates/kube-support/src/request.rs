@@ -37,6 +37,11 @@ impl RequestError {
         Self { code: 0, reason: String::new(), message: message.into(), retry_after: None }
     }
 
+    /// None is waited for any longer: what it was to come by may have died in an outage that is over.
+    pub(crate) fn older_than_an_outage() -> Self {
+        Self::no_answer("the connection is older than an outage")
+    }
+
     /// From an answer's status and body, which is a `Status` object when the API server itself speaks.
     pub(crate) fn from_answer(code: u16, body: &[u8]) -> Self {
         let status: Value = serde_json::from_slice(body).unwrap_or(Value::Null);

@@ -135,9 +135,9 @@ where
         let mut cursor = Cursor::new(self);
         let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
         loop {
-            let start = Instant::now();
+            let (start, ended) = (Instant::now(), reach.ended());
             cursor.connected = false;
-            let ended = match cursor.version.clone() {
+            let came_to = match cursor.version.clone() {
                 None => match cursor.list(&client, &reach, &mut take).await {
                     // Only a watch that lasts shows that all is well.
                     Ok(()) => continue,
@@ -149,7 +149,7 @@ where
             if lasted {
                 backoff.reset();
             }
-            match ended {
+            match came_to {
                 Ok(()) if lasted => {}
                 // A server that ends each watch at once must not be asked without a pause.
                 Ok(()) => tokio::time::sleep(backoff.wait()).await,
@@ -166,6 +166,10 @@ where
                         return;
                     }
                     backoff.cap_at(longest);
+                    if error.code == 0 && reach.ended() != ended {
+                        // It failed of what is over.
+                        backoff.reset();
+                    }
                     // When another watch gets through, there is no point in waiting on.
                     tokio::select! {
                         () = tokio::time::sleep(backoff.wait()) => {}
@@ -240,7 +244,9 @@ where
             if let Some(token) = &next {
                 query.push_str(&format!("&continue={}", escape(token)));
             }
-            let bytes = send(client, Method::GET, &self.path(&query), None, PAGE_LIMIT).await?;
+            let path = self.path(&query);
+            let page = reach.unless_older(send(client, Method::GET, &path, None, PAGE_LIMIT));
+            let bytes = page.await.ok_or_else(RequestError::older_than_an_outage)??;
             let page: Page<K> = serde_json::from_slice(&bytes)
                 .map_err(|error| RequestError::no_answer(format!("the list cannot be read: {error}")))?;
             for item in page.items.unwrap_or_default() {
@@ -311,7 +317,9 @@ where
         let end = Instant::now() + time + GRACE;
         let late = |_| RequestError::no_answer("the watch went silent".to_owned());
         let broken = |error: kube::Error| RequestError::no_answer(failure(&error));
-        let response = timeout_at(end, client.send(request)).await.map_err(late)?.map_err(broken)?;
+        let granted = reach.unless_older(timeout_at(end, client.send(request))).await;
+        let response =
+            granted.ok_or_else(RequestError::older_than_an_outage)?.map_err(late)?.map_err(broken)?;
         let code = response.status();
         let mut body = response.into_body();
         if !code.is_success() {
@@ -320,18 +328,18 @@ where
         }
         self.connected = true;
         self.recovered();
+        let mut heard = Instant::now();
         reach.answered();
         let mut buffer = BytesMut::new();
         let mut searched = 0;
         loop {
             let frame = tokio::select! {
                 frame = timeout_at(end, body.frame()) => frame.map_err(late)?,
-                () = reach.renewed() => {
-                    return Err(RequestError::no_answer("the connection is older than an outage").into());
-                }
+                () = reach.renewed(heard) => return Err(RequestError::older_than_an_outage().into()),
             };
             let Some(frame) = frame else { return Ok(()) };
             let Ok(data) = frame.map_err(broken)?.into_data() else { continue };
+            heard = Instant::now();
             reach.alive();
             buffer.extend_from_slice(&data);
             while let Some(at) = buffer[searched..].iter().position(|byte| *byte == b'\n') {

@@ -7,7 +7,6 @@
 //! nothing else: watches, decisions and the network go on.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,8 +29,6 @@ const FIRST: usize = 2;
 const GROWTH: Duration = Duration::from_millis(5);
 /// After so long without a write connections are closed soon, and a burst begins anew.
 const REST: Duration = Duration::from_secs(60);
-/// A write that has waited for less when an outage ends was not kept waiting by that.
-const NEW: Duration = Duration::from_secs(1);
 /// How long one write may take before it counts as unanswered.
 const LIMIT: Duration = Duration::from_secs(15);
 
@@ -180,8 +177,8 @@ async fn run<Id, D>(
         {
             let (client, reach) = (client.clone(), reach.clone());
             open.push(async move {
-                let result = unless_older(&reach, execute(&client, &request)).await;
-                (id, request, result)
+                let result = reach.unless_older(execute(&client, &request)).await;
+                (id, request, result.unwrap_or_else(|| Err(RequestError::older_than_an_outage())))
             });
         }
         let more = room.waiting(Instant::now(), !lines.ready.is_empty());
@@ -235,22 +232,6 @@ fn note(
                     "write failed, retrying"
                 );
             }
-        }
-    }
-}
-
-/// Gives up what has been waiting for its answer when an outage ends: its connection may have died meanwhile.
-async fn unless_older<T>(
-    reach: &Reach,
-    exchange: impl Future<Output = Result<T, RequestError>>,
-) -> Result<T, RequestError> {
-    let (start, mut exchange) = (Instant::now(), pin!(exchange));
-    loop {
-        tokio::select! {
-            result = &mut exchange => return result,
-            () = reach.renewed() => if start.elapsed() >= NEW {
-                return Err(RequestError::no_answer("the connection is older than an outage"));
-            },
         }
     }
 }
@@ -309,30 +290,6 @@ mod tests {
         assert_eq!(room.waiting(start + GROWTH, true), None, "there is never more");
         assert_eq!(room.now(start + REST), IN_FLIGHT);
         assert_eq!(room.now(start + REST + REST + GROWTH), FIRST);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_write_that_hangs_when_an_outage_ends_is_given_up_and_a_new_one_is_not() {
-        let reach = Reach::default();
-        let hangs = || unless_older(&reach, std::future::pending::<Result<(), RequestError>>());
-        let ends = async {
-            tokio::time::sleep(Duration::from_secs(9)).await;
-            let new = async {
-                let late = async {
-                    tokio::time::sleep(Duration::from_secs(3)).await;
-                    Ok(())
-                };
-                unless_older(&reach, late).await
-            };
-            let renew = async {
-                tokio::time::sleep(NEW / 2).await;
-                reach.renew();
-            };
-            tokio::join!(new, renew).0
-        };
-        let (old, new) = tokio::join!(hangs(), ends);
-        assert_eq!(old.unwrap_err().code, 0);
-        assert_eq!(new, Ok(()));
     }
 
     #[test]

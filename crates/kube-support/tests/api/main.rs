@@ -5,6 +5,7 @@
 mod cable;
 mod events;
 mod metrics;
+mod pulse;
 mod rotation;
 mod watch;
 mod webhook;

@@ -145,7 +145,7 @@ async fn a_watch_on_a_dead_connection_begins_anew_when_an_outage_is_over() {
 
     bench.fall_silent();
     create(&api, "during").await;
-    reach.renew();
+    reach.renew(reach.last());
     let Change::Applied(object) = change(&mut receiver).await else { panic!("it goes on where it was") };
     assert_eq!(object.name_any(), "during");
 }
