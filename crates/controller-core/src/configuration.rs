@@ -145,6 +145,11 @@ impl Configuration {
         self.reporter.handle(clock, StateInput::Written(result));
     }
 
+    /// Takes note that the API server answers again.
+    pub(crate) fn api_answers(&mut self, clock: Clock) {
+        self.reporter.handle(clock, StateInput::ApiAnswers);
+    }
+
     /// Whether there is something to write to the ConfigurationState.
     pub(crate) const fn has_request(&self) -> bool {
         self.reporter.has_request()

@@ -109,6 +109,7 @@ impl Core {
             Input::Lease(result) => self.lease_answered(result),
             Input::ServicesListed(result) => self.services_read(result),
             Input::RivalsFound(found) => self.rivals_found(found),
+            Input::ApiAnswers => self.configuration.api_answers(clock),
             Input::Stopping => self.stop(),
             Input::Written { id, result } => self.written(id, result),
         }

@@ -74,6 +74,8 @@ pub enum Input {
     ServicesListed(Result<Vec<Service>, WriteError>),
     /// What an [`Effect::FindRivals`] found.
     RivalsFound(Result<Neighbours, WriteError>),
+    /// The API server answers again, after somebody had not been answered.
+    ApiAnswers,
     /// The process is about to end: the core decides nothing more, and a leader gives up the Lease.
     Stopping,
     /// A write that the core asked for has ended.

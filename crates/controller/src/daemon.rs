@@ -16,6 +16,7 @@ use ferrolb_kube_support::level::Level;
 use ferrolb_kube_support::listen::Bind;
 use ferrolb_kube_support::metrics::Metrics;
 use ferrolb_kube_support::process::own_pod;
+use ferrolb_kube_support::pulse;
 use ferrolb_kube_support::reach::Reach;
 use ferrolb_kube_support::watch::Watch;
 use ferrolb_kube_support::writes::Writer;
@@ -113,6 +114,14 @@ pub async fn run(options: Options, client: Client, stop: CancellationToken) -> a
     if ours {
         watch_announcements(&feed, &common.namespace, &client, &reach, &mut tasks);
     }
+    let say = feed.own();
+    let returns = pulse::returns(reach.clone(), move || {
+        let _ = say.send(Input::ApiAnswers);
+    });
+    tasks.spawn(async move {
+        returns.await;
+        "pulse"
+    });
     let results = feed.own();
     let writer = Writer::start(client.clone(), reach.clone(), move |id, result| {
         // Nobody listens only while the process ends.

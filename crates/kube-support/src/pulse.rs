@@ -42,6 +42,19 @@ pub async fn feel(client: Client, reach: Reach, say: impl FnMut(Pulse) + Send) {
     follow(&reach, ask, say).await;
 }
 
+/// Says, for ever, that the server answers after somebody had not been answered. Asks nothing by itself.
+pub async fn returns(reach: Reach, mut say: impl FnMut() + Send) {
+    let mut outages = reach.outages();
+    let mut told = outages.borrow_and_update().ended;
+    // The sender lives as long as this handle.
+    while outages.changed().await.is_ok() {
+        let ended = outages.borrow_and_update().ended;
+        if std::mem::replace(&mut told, ended) != ended {
+            say();
+        }
+    }
+}
+
 /// Whether an error comes from the server itself: who may not ask is answered all the same. By 5xx whatever stands before
 /// it says that it is away.
 const fn is_sign_of_life(error: &RequestError) -> bool {
@@ -248,6 +261,27 @@ mod tests {
         server.reach.lost("connection refused");
         pass(30).await;
         assert_eq!(*server.said.lock().unwrap(), [(5, Pulse::Answers)]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_return_is_said_once_to_whoever_asks_nothing() {
+        let reach = Reach::default();
+        let said = Arc::new(AtomicU32::new(0));
+        let count = Arc::clone(&said);
+        tokio::spawn(returns(reach.clone(), move || {
+            count.fetch_add(1, Ordering::Relaxed);
+        }));
+        for times in 1..=3 {
+            pass(1).await;
+            reach.answered();
+            reach.lost("connection refused");
+            pass(1).await;
+            assert_eq!(said.load(Ordering::Relaxed), times - 1);
+            reach.answered();
+            reach.answered();
+            pass(1).await;
+            assert_eq!(said.load(Ordering::Relaxed), times);
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -50,6 +50,8 @@ pub enum Input {
     Evaluated(Outcome),
     /// What the request came to that [`Reporter::poll`] gave last.
     Written(WriteResult),
+    /// The API server answers again, after it had been away.
+    ApiAnswers,
 }
 
 /// Keeps one ConfigurationState true.
@@ -65,6 +67,8 @@ pub struct Reporter {
     /// Failed writes in a row.
     failures: u32,
     retry_at: Option<Time>,
+    /// The last of them failed because the server was away, or in trouble; it refused nothing.
+    away: bool,
     /// What was written and not stored, which is left alone for a while …
     ignored: BTreeSet<Step>,
     /// … until then.
@@ -111,6 +115,7 @@ impl Reporter {
             request: None,
             failures: 0,
             retry_at: None,
+            away: false,
             ignored: BTreeSet::new(),
             ignored_until: None,
             ignorances: 0,
@@ -125,6 +130,7 @@ impl Reporter {
             Input::Changed(change) => self.changed(change),
             Input::Evaluated(outcome) => self.evaluated(outcome),
             Input::Written(result) => self.written(clock, result),
+            Input::ApiAnswers => self.answers(),
         }
         self.advance(clock);
     }
@@ -163,6 +169,14 @@ impl Reporter {
             self.rounds = 0;
         }
         self.outcome = Some(outcome);
+    }
+
+    /// What failed for want of the server is tried again now, and counts no longer.
+    fn answers(&mut self) {
+        if std::mem::take(&mut self.away) {
+            self.failures = 0;
+            self.retry_at = None;
+        }
     }
 
     fn changed(&mut self, change: Change<ConfigurationState>) {
@@ -231,12 +245,14 @@ impl Reporter {
             None => {
                 self.failures = 0;
                 self.retry_at = None;
+                self.away = false;
             }
             Some(error) => {
                 let name = self.identity.object_name();
                 tracing::error!(name, error = %error, "failed to report condition");
                 self.retry_at = Some(clock.now + pause(self.failures));
                 self.failures = self.failures.saturating_add(1);
+                self.away = matches!(error.code, 0 | 500..);
             }
         }
     }

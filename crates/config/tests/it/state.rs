@@ -480,6 +480,55 @@ fn a_failed_write_is_tried_again_later_and_later_still() {
 }
 
 #[test]
+fn what_failed_for_want_of_the_server_is_tried_again_as_soon_as_it_answers() {
+    let refused = |code| WriteError::refused(code, "Reason", "text");
+    for (error, away) in [
+        (WriteError::no_answer("down"), true),
+        (refused(503), true),
+        (refused(500), true),
+        (refused(403), false),
+        (refused(422), false),
+    ] {
+        let mut reporter = controller();
+        reporter.handle(at(0), list(vec![]));
+        let mut now = at(0);
+        for _ in 0..9 {
+            assert!(reporter.poll().is_some());
+            reporter.handle(now, Input::Written(Err(error.clone())));
+            now.now = reporter.next_deadline().unwrap();
+            reporter.handle_timeout(now);
+        }
+        assert!(reporter.poll().is_some());
+        reporter.handle(now, Input::Written(Err(error.clone())));
+        let then = at(now.now.since_start().as_secs() + 1);
+        reporter.handle(then, Input::ApiAnswers);
+        if away {
+            assert!(reporter.poll().is_some(), "at once: {error:?}");
+            reporter.handle(then, Input::Written(Err(error.clone())));
+            let pause = reporter.next_deadline().unwrap().since(then.now);
+            assert_eq!(pause, Duration::from_millis(500), "what came before is forgotten: {error:?}");
+        } else {
+            assert_eq!(reporter.poll(), None, "it has answered all the time: {error:?}");
+            assert!(reporter.next_deadline().unwrap().since(then.now) > Duration::from_secs(50));
+        }
+    }
+}
+
+#[test]
+fn an_answer_takes_no_request_from_under_way_and_ends_no_other_pause() {
+    let (mut server, mut reporter) = told(at(0));
+    reporter.handle(at(1), bad("x"));
+    let request = reporter.poll().unwrap();
+    reporter.handle(at(1), Input::ApiAnswers);
+    assert_eq!(reporter.poll(), None, "one at a time");
+    let result = server.serve(&request);
+    reporter.handle(at(1), Input::Written(result));
+    server.settle(&mut reporter, at(1));
+    reporter.handle(at(2), Input::ApiAnswers);
+    assert_eq!((reporter.poll(), reporter.next_deadline()), (None, None));
+}
+
+#[test]
 fn a_write_to_an_object_that_is_gone_creates_it() {
     let (mut server, mut reporter) = told(at(0));
     server.object = None;

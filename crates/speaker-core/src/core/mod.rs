@@ -214,6 +214,7 @@ impl Core {
         self.statuses.api_answers();
         self.bgp_statuses.api_answers();
         self.bgp_sessions.api_answers();
+        self.reporter.handle(clock, state::Input::ApiAnswers);
     }
 
     fn written(&mut self, clock: Clock, id: WriteId, result: WriteResult) {
