@@ -12,13 +12,21 @@ use crate::{BgpCommunity, Selector, community, pool};
 
 pub(super) fn judge(objects: &Objects<'_>, findings: &mut Findings) {
     for peer in &objects.peers {
-        if let Some(what) = unsupported(&peer.spec) {
+        if let Some((what, name)) = unsupported(&peer.spec) {
             let text = format!("peer {} has {what} set on native bgp mode", peer.spec.peer_address);
-            findings.refuse(peer::KIND, &peer.name_any(), text);
+            let field = format!("spec.{name} {}", value(&peer.spec, name));
+            findings.refuse_field(peer::KIND, &peer.name_any(), field, text);
         }
     }
     if let Some(profile) = objects.profiles.first() {
-        findings.refuse(profile::KIND, &profile.name_any(), "bfd profiles section set".to_owned());
+        // No field of it is at fault but that it is there.
+        let field = "METALLB_BGP_TYPE native".to_owned();
+        findings.refuse_field(
+            profile::KIND,
+            &profile.name_any(),
+            field,
+            "bfd profiles section set".to_owned(),
+        );
     }
     for advertisement in &objects.advertisements {
         match check_pools(&advertisement.spec, &objects.pools) {
@@ -40,21 +48,30 @@ pub(super) fn judge(objects: &Objects<'_>, findings: &mut Findings) {
     community::judge_native(&objects.communities, findings);
 }
 
-pub(super) fn unsupported(spec: &BGPPeerSpec) -> Option<&'static str> {
+/// What is set that native BGP does not do: in MetalLB's words, and as the field is called.
+pub(super) fn unsupported(spec: &BGPPeerSpec) -> Option<(&'static str, &'static str)> {
     [
-        (!spec.bfd_profile.is_empty(), "bfd-profile"),
-        (spec.keepalive_time.is_some_and(|time| !time.is_zero()), "keepalive-time"),
-        (!spec.vrf.is_empty(), "vrf"),
-        (spec.connect_time.is_some(), "connect time"),
-        (spec.enable_graceful_restart == Some(true), "EnableGracefulRestart flag"),
-        (spec.disable_mp, "disable MP flag"),
-        (spec.dual_stack_address_family, "dualstackaddressfamily flag"),
-        (!spec.dynamic_asn.is_empty(), "dynamicASN"),
-        (!spec.interface.is_empty(), "interface"),
-        (spec.local_asn != 0, "localASN"),
+        (!spec.bfd_profile.is_empty(), "bfd-profile", "bfdProfile"),
+        (spec.keepalive_time.is_some_and(|time| !time.is_zero()), "keepalive-time", "keepaliveTime"),
+        (!spec.vrf.is_empty(), "vrf", "vrf"),
+        (spec.connect_time.is_some(), "connect time", "connectTime"),
+        (spec.enable_graceful_restart == Some(true), "EnableGracefulRestart flag", "enableGracefulRestart"),
+        (spec.disable_mp, "disable MP flag", "disableMP"),
+        (spec.dual_stack_address_family, "dualstackaddressfamily flag", "dualStackAddressFamily"),
+        (!spec.dynamic_asn.is_empty(), "dynamicASN", "dynamicASN"),
+        (!spec.interface.is_empty(), "interface", "interface"),
+        (spec.local_asn != 0, "localASN", "localASN"),
     ]
     .into_iter()
-    .find_map(|(set, what)| set.then_some(what))
+    .find_map(|(set, what, field)| set.then_some((what, field)))
+}
+
+/// What stands in a field, as the object has it.
+fn value(spec: &BGPPeerSpec, field: &str) -> String {
+    match serde_json::to_value(spec).unwrap_or_default().get(field) {
+        Some(serde_json::Value::String(text)) => text.clone(),
+        other => other.map(ToString::to_string).unwrap_or_default(),
+    }
 }
 
 /// What MetalLB says of IPv6 in the pools that an advertisement reaches, unless it stumbles before.

@@ -412,25 +412,33 @@ fn echo_mode_and_ipv6_exclude_each_other() {
 
 #[test]
 fn native_bgp_refuses_what_it_does_not_do() {
-    for (more, what) in [
-        (json!({ "bfdProfile": "f", "vrf": "red" }), "bfd-profile"),
-        (json!({ "keepaliveTime": "10s" }), "keepalive-time"),
-        (json!({ "vrf": "red" }), "vrf"),
-        (json!({ "connectTime": "10s" }), "connect time"),
-        (json!({ "enableGracefulRestart": true }), "EnableGracefulRestart flag"),
-        (json!({ "disableMP": true }), "disable MP flag"),
-        (json!({ "dualStackAddressFamily": true }), "dualstackaddressfamily flag"),
-        (json!({ "dynamicASN": "external" }), "dynamicASN"),
-        (json!({ "interface": "ens18" }), "interface"),
-        (json!({ "localASN": 64999 }), "localASN"),
+    for (more, what, field) in [
+        (json!({ "bfdProfile": "f", "vrf": "red" }), "bfd-profile", "bfdProfile f"),
+        (json!({ "keepaliveTime": "10s" }), "keepalive-time", "keepaliveTime 10s"),
+        (json!({ "vrf": "red" }), "vrf", "vrf red"),
+        (json!({ "connectTime": "10s" }), "connect time", "connectTime 10s"),
+        (
+            json!({ "enableGracefulRestart": true }),
+            "EnableGracefulRestart flag",
+            "enableGracefulRestart true",
+        ),
+        (json!({ "disableMP": true }), "disable MP flag", "disableMP true"),
+        (
+            json!({ "dualStackAddressFamily": true }),
+            "dualstackaddressfamily flag",
+            "dualStackAddressFamily true",
+        ),
+        (json!({ "dynamicASN": "external" }), "dynamicASN", "dynamicASN external"),
+        (json!({ "interface": "ens18" }), "interface", "interface ens18"),
+        (json!({ "localASN": 64999 }), "localASN", "localASN 64999"),
     ] {
         let peers = vec![named("q", &peer_spec(&more))];
-        let verdict = fresh(&Resources { bgp_type: BgpType::Native, bgp_peers: peers, ..bench() }).verdict;
-        assert_eq!(
-            verdict,
-            refused(&format!("peer 192.168.10.1 has {what} set on native bgp mode")),
-            "{more}"
-        );
+        let evaluation = fresh(&Resources { bgp_type: BgpType::Native, bgp_peers: peers, ..bench() });
+        let text = format!("peer 192.168.10.1 has {what} set on native bgp mode");
+        assert_eq!(evaluation.verdict, refused(&text), "{more}");
+        // The object is named after it.
+        let named = evaluation.further().next().map(ToString::to_string);
+        assert_eq!(named, Some(format!("BGPPeer q, spec.{field}: {text}")), "{more}");
     }
     let keepalive_zero =
         vec![named("q", &peer_spec(&json!({ "keepaliveTime": "0s", "enableGracefulRestart": false })))];
@@ -439,8 +447,10 @@ fn native_bgp_refuses_what_it_does_not_do() {
         Ok(())
     );
     let profile = vec![named("f", &json!({}))];
-    let verdict = fresh(&Resources { bgp_type: BgpType::Native, bfd_profiles: profile, ..bench() }).verdict;
-    assert_eq!(verdict, refused("bfd profiles section set"));
+    let evaluation = fresh(&Resources { bgp_type: BgpType::Native, bfd_profiles: profile, ..bench() });
+    assert_eq!(evaluation.verdict, refused("bfd profiles section set"));
+    let named: Vec<_> = evaluation.further().map(ToString::to_string).collect();
+    assert_eq!(named, ["BFDProfile f, METALLB_BGP_TYPE native: bfd profiles section set"]);
 }
 
 #[test]

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use ferrolb_bgp::wire::RouterId;
 use ferrolb_bgp::{Counters, Down, Peer, State, Untold};
 use ferrolb_config::Password;
-use ferrolb_net_types::Time;
+use ferrolb_net_types::{PeerName, Time};
 
 pub(crate) use control::Control;
 pub(crate) use objects::Objects;
@@ -109,4 +109,22 @@ pub struct PeerReport {
     /// Something about it that users should know although it goes on: routes that are held back, a family that the
     /// peer does not take, an address that the node lacks. A sentence.
     pub finding: Option<String>,
+    /// Whose session keeps it from connecting, as the last attempt found; `None` for none, and while it is up.
+    pub rival: Option<Rival>,
+}
+
+/// Another peer, whose session has the two addresses that this one would have. The configuration does not tell: where a
+/// peer names no address to connect from, the kernel chooses one. Prints a sentence.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "BGPPeer {peer} has the session with {remote} from this node's address {own}, and a router cannot tell two apart that \
+     come from one"
+)]
+pub struct Rival {
+    /// Its BGPPeer.
+    pub peer: PeerName,
+    /// The router.
+    pub remote: SocketAddr,
+    /// The node's address.
+    pub own: IpAddr,
 }

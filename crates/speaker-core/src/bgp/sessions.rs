@@ -185,6 +185,21 @@ impl Sessions {
         self.sessions.iter().map(|(name, session)| (name, &*session.peer, self.reports.get(name)))
     }
 
+    /// The peers that another one's session keeps from connecting, one entry each: object, field, and why.
+    pub(crate) fn excluded(&self) -> Vec<String> {
+        let rival = |known: Option<&Known>| known.and_then(|known| known.report.rival.clone());
+        let excluded = self.iter().filter_map(|(name, peer, known)| Some((name, peer, rival(known)?)));
+        excluded
+            .map(|(name, peer, rival)| {
+                let field = match peer.source {
+                    Some(source) => format!("spec.sourceAddress {source}"),
+                    None => format!("spec.peerAddress {}", peer.address),
+                };
+                format!("BGPPeer {name}, {field}: {rival}")
+            })
+            .collect()
+    }
+
     /// Whether every session is up, and its peer knows everything.
     pub(crate) fn all_up(&self) -> bool {
         self.iter().all(|(.., known)| {

@@ -189,8 +189,12 @@ impl Core {
             Input::Secret { name, secret } => self.intake.secret(name, secret),
             Input::BGPSessions(change) => self.bgp_sessions.watched(change),
             Input::Peer { peer, report } => {
+                let before = self.bgp.sessions().excluded();
                 self.bgp.report(clock, peer, report);
                 self.bgp_sessions.note();
+                if self.bgp.sessions().excluded() != before {
+                    self.report(clock);
+                }
             }
             Input::ConfigurationStates(change) => self.reporter.handle(clock, state::Input::Changed(change)),
             Input::Pods(result) => self.hear_of_pods(clock.now, result),
@@ -372,7 +376,13 @@ impl Core {
 
     /// Has the ConfigurationState show what is known now.
     fn report(&mut self, clock: Clock) {
-        let outcome = state::Outcome { members: self.missed.clone(), ..self.intake.outcome() };
+        let mut outcome = state::Outcome { members: self.missed.clone(), ..self.intake.outcome() };
+        // Where the configuration alone tells that peers exclude each other it is refused as well.
+        let mut excluded = self.bgp.sessions().excluded().into_iter();
+        if outcome.verdict.is_ok() {
+            outcome.verdict = excluded.next().map_or(Ok(()), Err);
+        }
+        outcome.further.extend(excluded);
         self.reporter.handle(clock, state::Input::Evaluated(outcome));
     }
 

@@ -505,6 +505,7 @@ pub(crate) fn report(now: Time, state: State) -> PeerReport {
         drops: 0,
         counters: Counters::default(),
         finding: None,
+        rival: None,
     }
 }
 

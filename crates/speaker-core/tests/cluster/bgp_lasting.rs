@@ -3,9 +3,10 @@
 
 use std::time::Duration;
 
-use ferrolb_bgp::State;
+use ferrolb_bgp::{Down, State};
 use ferrolb_net_types::PeerName;
 use ferrolb_speaker_core::Input;
+use ferrolb_speaker_core::bgp::{PeerReport, Rival};
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, NODE1, NODE2, config, endpoints, report, service};
@@ -138,4 +139,47 @@ fn sessions_and_routes_stay_for_as_long_as_the_api_is_away_and_only_what_is_new_
         .map(|peer| [format!("{peer} -192.168.20.102/32"), format!("{peer} +192.168.20.103/32")]);
     assert_eq!(take_log(&mut bench), news.concat());
     assert!(!bench.speakers[NODE1].api_lost);
+}
+
+#[test]
+fn a_peer_that_comes_from_the_address_of_another_ones_session_is_named_with_its_field() {
+    let own = "192.168.10.20";
+    for (more, field) in [
+        (json!({ "sourceAddress": own }), format!("spec.sourceAddress {own}")),
+        (json!({ "peerPort": 180 }), "spec.peerAddress 192.168.10.1".to_owned()),
+    ] {
+        let mut bench = beside_an_older_one(more);
+        assert_eq!(summary(&bench), ("Valid".to_owned(), String::new()), "nothing tells yet");
+        let rival = Rival {
+            peer: PeerName::from("router"),
+            remote: "192.168.10.1:179".parse().unwrap(),
+            own: own.parse().unwrap(),
+        };
+        let down = Some((bench.now, Down::NotConnected(rival.to_string())));
+        let idle = PeerReport { last_down: down, rival: Some(rival), ..report(bench.now, State::Idle) };
+        let hear = |bench: &mut Bench, report| {
+            let peer = PeerName::from("older");
+            bench.hear(NODE1, Input::Peer { peer, report });
+            bench.settle();
+        };
+        hear(&mut bench, Some(Box::new(idle.clone())));
+        let (result, error) = summary(&bench);
+        assert_eq!(result, "Invalid");
+        assert_eq!(
+            error,
+            format!(
+                "configuration error: BGPPeer older, {field}: BGPPeer router has the session with 192.168.10.1:179 from this \
+                 node's address {own}, and a router cannot tell two apart that come from one"
+            )
+        );
+        // Another attempt that fails for the same reason is no news.
+        bench.take_writes();
+        let again = idle.last_down.clone().map(|(_, down)| (bench.now, down));
+        hear(&mut bench, Some(Box::new(PeerReport { last_down: again, ..idle })));
+        let writes = bench.take_writes();
+        assert!(writes.iter().all(|write| !write.contains("configurationstates")), "{writes:?}");
+        let up = report(bench.now, State::Established);
+        hear(&mut bench, Some(Box::new(up)));
+        assert_eq!(summary(&bench), ("Valid".to_owned(), String::new()), "it is out of its way");
+    }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ferrolb_bgp::Local;
 use ferrolb_linux::{Netlink, inspect, tcp};
 use ferrolb_net_types::{IfIndex, IpFamily, NodeName};
-use ferrolb_speaker_core::bgp::{Hops, PeerPlan};
+use ferrolb_speaker_core::bgp::{Hops, PeerPlan, Rival};
 use tokio::net::{TcpSocket, TcpStream};
 
 use super::ends::{Holder, chosen};
@@ -21,12 +21,29 @@ pub(super) struct Dialled {
     pub(super) local: Local,
 }
 
+/// Why there is no connection. Prints a sentence.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NotDialled {
+    /// The operating system's words, or what is wrong with the plan.
+    #[error("{0}")]
+    Words(String),
+    /// Another peer of this node has its two addresses.
+    #[error(transparent)]
+    Excluded(#[from] Rival),
+}
+
+impl From<String> for NotDialled {
+    fn from(words: String) -> Self {
+        Self::Words(words)
+    }
+}
+
 /// Connects by a plan, for the holder of its two addresses. How long that may take is the caller's business.
 ///
 /// # Errors
 ///
-/// The operating system's words, or what is wrong with the plan.
-pub(super) async fn dial(plan: PeerPlan, node: NodeName, end: Arc<Holder>) -> Result<Dialled, String> {
+/// Why there is no connection.
+pub(super) async fn dial(plan: PeerPlan, node: NodeName, end: Arc<Holder>) -> Result<Dialled, NotDialled> {
     let socket = open(&plan)?;
     // What cannot be reached has no such address, and connecting says why.
     if let Some(source) = plan.source.or_else(|| chosen(plan.remote).ok()) {

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ferrolb_net_types::{IpFamily, PeerName};
+use ferrolb_speaker_core::bgp::Rival;
 use tokio::sync::Notify;
 
 /// All that are in use.
@@ -58,8 +59,8 @@ impl Holder {
     ///
     /// # Errors
     ///
-    /// A sentence that names who has it.
-    pub(super) async fn take(&self, remote: SocketAddr, source: IpAddr) -> Result<(), String> {
+    /// Who has it.
+    pub(super) async fn take(&self, remote: SocketAddr, source: IpAddr) -> Result<(), Rival> {
         let taken = async {
             loop {
                 let freed = self.ends.freed.notified();
@@ -71,12 +72,7 @@ impl Holder {
         };
         match tokio::time::timeout(MOMENT, taken).await {
             Ok(()) => Ok(()),
-            Err(_) => self.try_take((remote, source)).map_err(|other| {
-                format!(
-                    "BGPPeer {other} has the session with {remote} from this node's address {source}, and a router cannot tell \
-                     two apart that come from one"
-                )
-            }),
+            Err(_) => self.try_take((remote, source)).map_err(|peer| Rival { peer, remote, own: source }),
         }
     }
 

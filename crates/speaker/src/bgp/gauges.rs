@@ -157,6 +157,7 @@ mod tests {
             drops: 0,
             counters,
             finding: None,
+            rival: None,
         }
     }
 

@@ -14,15 +14,15 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ferrolb_bgp::{Close, ConnectionId, Goodbye, Input, Notice, Output, Session, Untold};
+use ferrolb_bgp::{Close, ConnectionId, Down, Goodbye, Input, Notice, Output, Session, State, Untold};
 use ferrolb_kube_support::daemon::Clocks;
 use ferrolb_net_types::{IpFamily, NodeName, PeerName, Time};
-use ferrolb_speaker_core::bgp::{PeerPlan, PeerReport};
+use ferrolb_speaker_core::bgp::{PeerPlan, PeerReport, Rival};
 use tokio::io::Ready;
 use tokio::task::JoinSet;
 
 use super::board::Presence;
-use super::dial::{Dialled, dial};
+use super::dial::{Dialled, NotDialled, dial};
 use super::ends::{Ends, Holder, chosen};
 use super::line::Line;
 use super::lines::{self, Lines};
@@ -41,6 +41,8 @@ pub(super) struct Task {
     /// Holds the two addresses of the connection.
     end: Arc<Holder>,
     dialling: Option<Dialling>,
+    /// Who has the two addresses of the connection, as was found last.
+    rival: Option<Rival>,
     line: Option<Line>,
     /// Connections that are closed once their last word is said.
     last_words: JoinSet<()>,
@@ -58,7 +60,7 @@ pub(super) struct Task {
 
 struct Dialling {
     id: ConnectionId,
-    attempt: Pin<Box<dyn Future<Output = Result<Dialled, String>> + Send>>,
+    attempt: Pin<Box<dyn Future<Output = Result<Dialled, NotDialled>> + Send>>,
 }
 
 /// What is wrong although the session goes on.
@@ -95,6 +97,7 @@ impl Task {
             session: Session::new(now, plan.settings.clone(), seed),
             plan,
             dialling: None,
+            rival: None,
             line: None,
             last_words: JoinSet::new(),
             findings: Findings::default(),
@@ -226,14 +229,19 @@ impl Task {
         self.dialling = Some(Dialling { id, attempt });
     }
 
-    fn dialled(&mut self, id: ConnectionId, dialled: Result<Dialled, String>) {
+    fn dialled(&mut self, id: ConnectionId, dialled: Result<Dialled, NotDialled>) {
         self.dialling = None;
         match dialled {
             Ok(Dialled { stream, address, local }) => {
                 self.line = Some(Line::new(id, address, stream));
                 self.input(Input::Connected { connection: id, local });
             }
-            Err(error) => self.input(Input::ConnectFailed { connection: id, error }),
+            Err(error) => {
+                self.input(Input::ConnectFailed { connection: id, error: error.to_string() });
+                if let NotDialled::Excluded(rival) = error {
+                    self.rival = Some(rival);
+                }
+            }
         }
     }
 
@@ -379,6 +387,7 @@ impl Task {
             counters: self.session.counters(),
             untold: Arc::clone(&self.untold.1),
             finding: self.findings.text(),
+            rival: self.rival.clone().filter(|rival| is_why(status.last_down, status.state, rival)),
         }
     }
 }
@@ -410,11 +419,17 @@ impl Findings {
 }
 
 /// The connection that is being dialled, once it is there or cannot be had.
-async fn connected(dialling: &mut Option<Dialling>) -> (ConnectionId, Result<Dialled, String>) {
+async fn connected(dialling: &mut Option<Dialling>) -> (ConnectionId, Result<Dialled, NotDialled>) {
     match dialling {
         Some(Dialling { id, attempt }) => (*id, attempt.as_mut().await),
         None => pending().await,
     }
+}
+
+/// Whether it is still for this one that there is no session.
+fn is_why(last_down: Option<&(Time, Down)>, state: State, rival: &Rival) -> bool {
+    let found = |down: &Down| matches!(down, Down::NotConnected(error) if *error == rival.to_string());
+    state != State::Established && last_down.is_some_and(|(_, down)| found(down))
 }
 
 async fn ready(line: Option<&Line>) -> io::Result<Ready> {

@@ -18,7 +18,7 @@ use ferrolb_config::Password;
 use ferrolb_kube_support::daemon::Clocks;
 use ferrolb_linux::tcp;
 use ferrolb_net_types::{IpFamily, NodeName, PeerName, Prefix};
-use ferrolb_speaker_core::bgp::{Hops, PeerPlan, PeerReport};
+use ferrolb_speaker_core::bgp::{Hops, PeerPlan, PeerReport, Rival};
 
 use self::router::{Heard, OWN, PATIENCE, Router, THEIRS, Talk, asn};
 use super::board::Board;
@@ -671,6 +671,7 @@ fn of_two_peers_that_come_from_one_address_the_one_that_was_there_keeps_its_sess
     let refused =
         format!("BGPPeer first has the session with {} from this node's address {own}", router.address);
     assert!(report.last_down.unwrap().1.to_string().contains(&refused));
+    assert_eq!(report.rival, Some(Rival { peer: "first".into(), remote: router.address, own }));
     // From another one it is another session.
     bench.plan("third", PeerPlan { source: Some([127, 10, 21, 9].into()), ..plan(router.address) });
     let _third = router.session();
@@ -694,7 +695,7 @@ fn of_two_peers_that_come_from_one_address_the_one_that_was_there_keeps_its_sess
     assert!(matches!(talk.hear(), Heard::Notification(_)));
     drop(talk);
     let _talk = router.session();
-    bench.established("second");
+    assert_eq!(bench.established("second").rival, None);
 }
 
 #[test]
