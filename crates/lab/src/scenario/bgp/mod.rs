@@ -9,13 +9,14 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use serde_json::json;
 
-use super::cluster::{BGP_STATUS, eventually, text};
+use super::cluster::{BGP_STATUS, DAEMON_SET, DEPLOYMENT, eventually, text};
 use super::conversation::Conversation;
 use super::routing::{self, Session};
 use super::stage::{Example, SOON, Stage};
 use super::story::{Report, Show, Story};
-use crate::bench_handle::{Bench, DEMO, SYSTEM};
+use crate::bench_handle::{Bench, DEMO, Daemon, SYSTEM};
 use crate::host::Host;
 use crate::routers::{Bird, Frr};
 
@@ -107,6 +108,26 @@ pub(super) async fn statuses(stage: &Stage<'_>, service: &str, nodes: &[Host], p
             ensure!(before.is_none(), "two ServiceBGPStatuses for one node");
         }
         ensure!(seen == expected, "ServiceBGPStatuses {seen:?}");
+        Ok(())
+    })
+    .await
+}
+
+/// Has the daemons run in type frr: the speakers, whose defaults are others then, and the controller, whose webhooks admit
+/// what there is in that type.
+pub(super) async fn type_frr(stage: &mut Stage<'_>) -> Result<()> {
+    let path = "/spec/template/spec/containers/0/env/-";
+    let patch = json!([{"op": "add", "path": path, "value": {"name": "METALLB_BGP_TYPE", "value": "frr"}}]);
+    for (kind, daemon) in [(DEPLOYMENT, Daemon::Controller), (DAEMON_SET, Daemon::Speaker)] {
+        stage.patch_json(kind, SYSTEM, daemon.name(), &patch).await?;
+    }
+    for daemon in [Daemon::Controller, Daemon::Speaker] {
+        stage.bench.settled(daemon, SOON * 2).await?;
+    }
+    // Whose Pod ends answers for the webhooks no longer.
+    eventually(SOON, async || {
+        let pods = stage.bench.pods(SYSTEM, Daemon::Controller.name()).await?;
+        ensure!(pods.iter().all(|pod| pod.ready && !pod.ending), "a former controller is still there");
         Ok(())
     })
     .await

@@ -20,6 +20,7 @@ use crate::routers::Frr;
 
 mod advertisements;
 mod calico;
+mod families;
 mod neighbours;
 mod safety;
 mod selections;
@@ -56,6 +57,7 @@ pub(super) async fn play(bench: &Bench, api: &str, show: Show) -> Report {
         neighbours::chapter(&mut stage, ground).await;
         calico::chapter(&mut stage, ground).await;
         safety::chapter(&mut stage, ground).await;
+        families::chapter(&mut stage, ground).await;
     }
     stage.story.finish()
 }

@@ -7,7 +7,8 @@ use anyhow::{Context as _, Result, ensure};
 use ferrolb_bgp::wire::{Code, Community, Detail, Message};
 use serde_json::{Value, json};
 
-use super::super::cluster::{BGP_PEER, DAEMON_SET, POD, eventually, text};
+use super::super::bgp::type_frr;
+use super::super::cluster::{BGP_PEER, POD, eventually, text};
 use super::super::conversation::{Said, Word};
 use super::super::routing;
 use super::super::stage::{SOON, Stage};
@@ -177,10 +178,7 @@ fn text_of<'a>(object: &'a Value, field: &str) -> &'a str {
 }
 
 async fn frr(stage: &mut Stage<'_>, ground: &Ground) -> Seen {
-    let path = "/spec/template/spec/containers/0/env/-";
-    let patch = json!([{"op": "add", "path": path, "value": {"name": "METALLB_BGP_TYPE", "value": "frr"}}]);
-    stage.patch_json(DAEMON_SET, SYSTEM, "speaker", &patch).await?;
-    stage.bench.settled(Daemon::Speaker, SOON * 2).await?;
+    type_frr(stage).await?;
     ground.both(SHOP, &WORKERS).await?;
     for node in Host::NODES {
         eventually(SOON, async || {

@@ -10,7 +10,7 @@ use super::super::stage::{Example, SOON, Stage};
 use super::super::story::Seen;
 use super::features::{self, Cell, Feature};
 use super::makes::{Case, Make};
-use super::{Ground, OWN, is_up, manifest, session};
+use super::{Ground, OWN, distance, is_up, manifest, session};
 use crate::host::Host;
 
 const SECRET_CHANGED: Example = manifest!("secret-changed.yaml");
@@ -27,6 +27,7 @@ pub(super) async fn prepare(stage: &mut Stage<'_>, ground: &Ground, feature: Fea
     match feature {
         Feature::PasswordChanged => change_password(stage, ground).await,
         Feature::Limit => too_many(stage, ground).await,
+        Feature::MultihopFrr => distance::prepare(stage).await,
         _ => Ok(()),
     }
 }

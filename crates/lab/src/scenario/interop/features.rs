@@ -30,6 +30,7 @@ pub(super) enum Feature {
     Bandwidth,
     PasswordChanged,
     Limit,
+    MultihopFrr,
 }
 
 /// What a router makes of a feature.
@@ -90,6 +91,7 @@ impl Feature {
             Self::Bandwidth => "link bandwidth",
             Self::PasswordChanged => "MD5, changed",
             Self::Limit => "maximum-prefix",
+            Self::MultihopFrr => "multihop, type frr",
         }
     }
 
@@ -100,6 +102,7 @@ impl Feature {
             Self::Ebgp => "AS path 64512, no local preference",
             Self::Ibgp => "no AS path, local preference 150",
             Self::Multihop => "the route at a router that is two hops away",
+            Self::MultihopFrr => "the same with ebgpMultiHop",
             Self::Password => "the route over a session with a password",
             Self::FourOctet => "AS path 4200000001",
             Self::TwoOctet => "AS_PATH 23456 and AS4_PATH 4200000001 on the wire, a route at the router",
@@ -120,7 +123,9 @@ impl Feature {
             Self::Ipv6 => "fd00:20::10/128 by fd00:10::20",
             Self::Ebgp => "AS path 64512, no local preference",
             Self::Ibgp => "no AS path, local preference 150",
-            Self::Multihop => "192.168.20.10/32 at 192.168.30.10 to .13, behind the router",
+            Self::Multihop | Self::MultihopFrr => {
+                "192.168.20.10/32 at 192.168.30.10 to .13, behind the router"
+            }
             Self::Password => "192.168.20.10/32 over a session with the password of a Secret",
             Self::FourOctet => "AS path 4200000001 at AS 4200000002",
             Self::TwoOctet => "AS_PATH 23456 and AS4_PATH 4200000001 are said",
@@ -145,7 +150,7 @@ impl Feature {
             }
             Self::Ipv6 => Case::Ipv6,
             Self::Ibgp => Case::Ibgp,
-            Self::Multihop => Case::Multihop,
+            Self::Multihop | Self::MultihopFrr => Case::Multihop,
             Self::Password | Self::PasswordChanged => Case::Password,
             Self::FourOctet => Case::FourOctet,
             Self::TwoOctet => Case::TwoOctet,

@@ -238,4 +238,19 @@ mod tests {
         // And the one of the listener.
         assert_eq!(peers.len(), known + 1);
     }
+
+    #[test]
+    fn the_peers_that_are_far_away_differ_by_what_says_so_alone() {
+        let peers = documents(super::super::PEERS.yaml).unwrap();
+        let far = documents(super::super::distance::MULTIHOP.yaml).unwrap();
+        let near = documents(super::super::distance::DIRECT.yaml).unwrap();
+        assert_eq!((far.len(), near.len()), (Make::ALL.len(), Make::ALL.len()));
+        for (make, (far, mut near)) in Make::ALL.into_iter().zip(far.into_iter().zip(near)) {
+            assert_eq!(text(&far, "/metadata/name"), Case::Multihop.peer(make));
+            assert!(peers.contains(&far), "{far}");
+            assert!(near["spec"]["ebgpMultiHop"].is_null(), "{near}");
+            near["spec"]["ebgpMultiHop"] = true.into();
+            assert_eq!(near, far);
+        }
+    }
 }

@@ -27,6 +27,7 @@ use router::Router;
 
 mod changes;
 mod configs;
+mod distance;
 mod features;
 mod listener;
 mod makes;
@@ -81,6 +82,15 @@ pub(super) async fn play(bench: &Bench, api: &str, show: Show) -> Report {
                 )
                 .await;
             row(&mut stage, ground, &mut table, Feature::Limit).await;
+            stage.story.chapter("Type frr");
+            stage
+                .step(
+                    "two hops away without ebgpMultiHop",
+                    "no session: packets go out with TTL 1",
+                    async |stage: &mut Stage<'_>| distance::too_far(stage, ground).await,
+                )
+                .await;
+            row(&mut stage, ground, &mut table, Feature::MultihopFrr).await;
         }
     }
     stage.story.table(table);
