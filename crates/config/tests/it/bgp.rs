@@ -117,6 +117,28 @@ fn peers_that_metallb_accepts_are_accepted() {
 }
 
 #[test]
+fn bg_41_a_peer_of_the_own_system_that_says_it_is_far_away_is_invalid_and_any_other_is_not() {
+    let far = |peer: Value| {
+        let mut spec = peer_spec(&peer);
+        spec["ebgpMultiHop"] = json!(true);
+        spec
+    };
+    for bgp_type in [BgpType::Native, BgpType::Frr] {
+        let of = |spec: &Value| {
+            fresh(&Resources { bgp_type: bgp_type.clone(), bgp_peers: vec![named("q", spec)], ..bench() })
+        };
+        let inner = far(json!({ "peerASN": 64512 }));
+        let text = "parsing peer q invalid ebgp-multihop parameter set for an ibgp peer";
+        assert_eq!(of(&inner).verdict, refused(text), "{bgp_type:?}");
+        let outer = of(&far(json!({})));
+        assert_eq!(outer.verdict, Ok(()), "{bgp_type:?}");
+        assert!(outer.config.bgp.peers["q"].multihop, "{bgp_type:?}");
+        let near = of(&peer_spec(&json!({})));
+        assert!(!near.config.bgp.peers["q"].multihop, "{bgp_type:?}");
+    }
+}
+
+#[test]
 fn who_names_a_secret_of_which_nothing_is_known_yet_stays_as_it_was() {
     let by_secret = || named("q", &peer_spec(&json!({ "passwordSecret": { "name": "s" } })));
     let awaited =
