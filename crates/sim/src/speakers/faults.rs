@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ferrolb_net_types::Time;
 
-use super::bounds::{ANSWERS, BADGE, EXCHANGES, HANDOVER, HEARING, OVERLAP, STALE, STALE_COUNTS};
+use super::bounds::{ANSWERS, BADGE, EXCHANGES, HANDOVER, HEARING, OVERLAP, RECOVERY, STALE, STALE_COUNTS};
 use super::links::USUAL_DELAY;
 use super::tally::{Cause, Mark};
 use super::traffic::Event;
@@ -164,6 +164,10 @@ fn peace(world: &mut World) {
 
 /// Lets it happen; whether it could.
 fn happen(world: &mut World, fault: Fault) -> bool {
+    disturbs_what_was_alone(world);
+    if matches!(fault, Fault::HostDies | Fault::Crash) {
+        rest(world);
+    }
     match fault {
         Fault::HostDies => victim(world).is_some_and(|number| host_dies(world, number)),
         Fault::Crash => victim(world).is_some_and(|number| crash(world, number)),
@@ -225,8 +229,48 @@ fn dies(world: &mut World, number: usize, mark: Mark) {
         world.tally.count(Mark::TakenOver);
     }
     world.tally.count(mark);
-    world.judge.disturb(world.now, Cause::Death, Duration::ZERO, world.bounds.death());
+    let (bound, alone) = if at_rest(world) {
+        world.tally.count(Mark::DiedAtRest);
+        let others = world.nodes.iter().filter(|node| node.process.is_some()).count() - 1;
+        world.known_by = Some(world.now + world.bounds.death());
+        (world.bounds.death_alone(others), true)
+    } else {
+        (world.bounds.death(), false)
+    };
+    world.tell(|| {
+        format!("that is known within {bound:?}{}", if alone { ", for nothing else goes on" } else { "" })
+    });
+    world.judge.disturb(world.now, Cause::Death, Duration::ZERO, bound);
     world.kill(number);
+}
+
+/// Whether nothing has gone on for so long that every speaker takes itself for as fast as it is.
+fn at_rest(world: &World) -> bool {
+    let awake = |node: &Node| {
+        node.process.is_none() || (node.api && !node.stale && !node.asleep && (node.metallb || node.eligible))
+    };
+    world.judge.right_by() + RECOVERY <= world.now
+        && world.links_since + RECOVERY <= world.now
+        && world.nodes.iter().all(awake)
+        && world.is_well()
+}
+
+/// Before some deaths there is a rest, so that they come alone.
+fn rest(world: &mut World) {
+    if world.nodes.len() <= SMALL && world.rng.chance(50) {
+        let rest = (world.judge.right_by() + RECOVERY).since(world.now);
+        world.run_for(rest);
+        settle(world);
+    }
+}
+
+/// Something happens while a death may not be known yet: it may take as long now as it does where that is so.
+fn disturbs_what_was_alone(world: &mut World) {
+    if let Some(known_by) = world.known_by.take()
+        && world.judge.waits_for(world.now, Cause::Death)
+    {
+        world.judge.disturb(world.now, Cause::Death, Duration::ZERO, known_by.since(world.now));
+    }
 }
 
 fn host_dies(world: &mut World, number: usize) -> bool {
@@ -465,16 +509,18 @@ fn api_lost_by_all(world: &mut World) -> bool {
         let enters = node.process.is_some() && !node.metallb && !node.eligible;
         node.api && !node.stale && !node.asleep && !enters
     };
-    // What came before may have consequences for long, where speakers of MetalLB have to find out by themselves.
+    // What came before may have consequences for as long as two may answer, as after a partition, though all is well; and
+    // for longer where speakers of MetalLB have to find out by themselves.
     let mixed = world.shape.metallb > 0;
-    if mixed && world.rng.chance(50) {
-        let rest = world.judge.right_by().since(world.now);
+    let over = if mixed { world.judge.right_by() } else { world.judge.lenient_until() };
+    if world.rng.chance(50) {
+        let rest = over.since(world.now);
         world.run_for(rest);
         settle(world);
     }
     world.tell(|| "all speakers lose the API".to_owned());
     world.tally.count(Mark::ApiLostByAll);
-    let over = !mixed || world.judge.right_by() <= world.now;
+    let over = if mixed { world.judge.right_by() } else { over } <= world.now;
     let quiet = over && world.is_well() && world.nodes.iter().all(calm);
     let before = quiet.then_some(world.gains);
     (0..world.nodes.len()).for_each(|number| world.set_api(number, false));

@@ -57,6 +57,11 @@ impl Judge {
         self.right_by.get(&cause).is_some_and(|right_by| *right_by > now)
     }
 
+    /// Until when two may answer for an address.
+    pub(super) const fn lenient_until(&self) -> Time {
+        self.lenient_until
+    }
+
     /// From when on who answers has to be who should.
     pub(super) fn right_by(&self) -> Time {
         self.right_by.values().max().copied().unwrap_or_default()

@@ -44,6 +44,7 @@ marks! {
         ApiLostByOne = "one speaker loses the API",
         ApiLostByAll = "all speakers lose the API",
         ApiBack = "the API is back",
+        DiedAtRest = "a speaker dies, and nothing else goes on",
         DiedWithoutApi = "a node dies while nobody has the API",
         Overlapped = "something happens before all is well again",
     }

@@ -303,6 +303,10 @@ impl World {
             self.tell(|| format!("node-{number} has heard the others: it may answer"));
             let right = HANDOVER + OVERLAP + self.bounds.spread();
             self.judge.disturb(self.now, Cause::Start, Duration::ZERO, right);
+            if self.nodes.iter().any(|node| node.stale) {
+                // It hears of that only now.
+                self.views_differ();
+            }
         }
         if lost {
             self.list(number);

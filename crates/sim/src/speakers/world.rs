@@ -50,6 +50,8 @@ pub(super) struct World {
     pub(super) gains: u64,
     /// What speakers said of their view of the API may have been lost on the way.
     pub(super) words_lost: bool,
+    /// By when a death is known at the latest, should anything else happen before it is.
+    pub(super) known_by: Option<Time>,
     /// The first rule that was broken.
     pub(super) broken: Option<Violation>,
     story: Option<Vec<String>>,
@@ -180,6 +182,7 @@ impl World {
             codec: Codec::new(key.map(|key| Keyring::new(key, Vec::new()))),
             gains: 0,
             words_lost: false,
+            known_by: None,
             broken: None,
             story: telling.then(Vec::new),
             rng,
