@@ -27,6 +27,14 @@ pub(super) enum Manner {
     AtOnce,
 }
 
+/// Somebody else has announced an address that this node answers for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Claim {
+    at: Time,
+    /// This node has announced it since.
+    pub(super) answered: bool,
+}
+
 impl Wire {
     /// Takes a new plan; only what it changes is decided anew.
     pub(super) fn set_plan(&mut self, now: Time, new: Arc<AddressPlans>) {
@@ -112,7 +120,8 @@ impl Wire {
             if self.gained.remove(&ip).is_some_and(|since| now.since(since) < JUST_NOW) {
                 self.announce_again(now, ip);
             }
-            self.claims.insert(ip, now);
+            let answered = self.is_being_announced(now, ip);
+            self.claims.insert(ip, Claim { at: now, answered });
             self.dispute(now, ip, claimant);
         }
     }
@@ -161,8 +170,11 @@ impl Wire {
         };
         if !settled {
             self.decide(now, ip, manner);
-        } else if answers && leads && manner == Manner::AtOnce && self.claims.contains_key(&ip) {
-            self.announce_again(now, ip);
+        } else if answers && leads && manner == Manner::AtOnce {
+            // Neighbours may look for it elsewhere.
+            if self.claims.get(&ip).is_some_and(|claim| !claim.answered) {
+                self.announce_again(now, ip);
+            }
         }
     }
 
@@ -198,7 +210,7 @@ impl Wire {
 
     /// Answers until somebody else announces the address, unless that has just happened.
     fn hand_over(&mut self, now: Time, ip: IpAddr, patience: Duration) {
-        if self.claims.get(&ip).is_some_and(|seen| now.since(*seen) < JUST_NOW) {
+        if self.claims.get(&ip).is_some_and(|claim| now.since(claim.at) < JUST_NOW) {
             self.give_up(now, ip);
         } else {
             self.handing.entry(ip).or_insert(now + patience);
@@ -209,6 +221,7 @@ impl Wire {
         self.handing.remove(&ip);
         self.claims.remove(&ip);
         self.gained.remove(&ip);
+        self.nothing_to_defend(ip);
         if self.owned.remove(&ip) {
             self.engine.handle(now, ferrolb_l2::Input::Withdraw { address: ip });
             self.report.addresses.insert(ip);

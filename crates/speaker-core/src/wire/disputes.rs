@@ -28,7 +28,7 @@
 //! others be asked about at once; so the same holds but for some tenths of a second, if the host falls silent as a whole
 //! and was not found so within ten seconds before. It gives way again to one that claims the address again and answers; if
 //! that falls silent again soon, the two do not know the same, and for a while it gives way to that one no more. All of it
-//! ends when the members agree.
+//! ends when the members agree, but that who fell silent is remembered for a while.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -222,6 +222,7 @@ impl Wire {
     fn ask_who(&mut self, now: Time, ip: IpAddr, claimant: Claimant, rivals: Vec<IpAddr>, announced: bool) {
         let (stage, due) = (Stage::Asking { announced, answers: false, next: None }, now + ASK_FOR);
         let deaf = self.disputes.deaf(ip, claimant);
+        self.end_dispute(now, ip);
         self.disputes.set(ip, State { claimant, stage, due, deaf });
         self.ask(now, ip, claimant);
         if self.disputes.node(now, claimant).is_some() {
@@ -387,11 +388,11 @@ impl Wire {
     }
 
     /// Announces the address again at that time, or later if it was defended just before; not at all while rounds of that
-    /// are still to come. What is heard meanwhile may have been on its way, like the last frames of who led before.
+    /// are to come. What is heard meanwhile may have been on its way, like the last frames of who led before.
     fn defend(&mut self, now: Time, ip: IpAddr, at: Time) {
         let (at, pause) = match self.disputes.defences.get(&ip) {
             Some(Defence { wanted: true, .. }) => return,
-            Some(defence) if now + defence.pause < defence.at + BURST => return,
+            Some(_) if self.is_being_announced(now, ip) => return,
             Some(Defence { at: next, wanted: false, pause }) => {
                 (at.max(*next), pause.saturating_mul(2).min(DEFEND_AT_LEAST_EVERY))
             }
@@ -407,8 +408,25 @@ impl Wire {
     fn defend_now(&mut self, now: Time, ip: IpAddr, pause: Duration) {
         if self.leads_alone(ip) && self.stopping.is_none() {
             self.disputes.set_defence(ip, Defence { at: now + pause, wanted: false, pause });
+            if let Some(claim) = self.claims.get_mut(&ip) {
+                claim.answered = true;
+            }
             self.engine.handle(now, ferrolb_l2::Input::Again { address: ip });
         }
+    }
+
+    /// The address is no longer this node's to defend. When it did so last stays known.
+    pub(super) fn nothing_to_defend(&mut self, ip: IpAddr) {
+        if let Some(defence) = self.disputes.defences.get_mut(&ip) {
+            defence.wanted = false;
+        }
+    }
+
+    /// Whether it was announced again a moment ago, and a round is to come that hosts believe who have believed another's
+    /// just now.
+    pub(super) fn is_being_announced(&self, now: Time, ip: IpAddr) -> bool {
+        let defence = self.disputes.defences.get(&ip).filter(|defence| !defence.wanted);
+        defence.is_some_and(|defence| now + defence.pause < defence.at + REPEATED)
     }
 
     /// This node has just announced the address for another reason.
@@ -517,8 +535,8 @@ const DEAF_AT_MOST: Duration = Duration::from_secs(640);
 const DEFEND_EVERY: Duration = Duration::from_secs(10);
 const DEFEND_AT_LEAST_EVERY: Duration = Duration::from_secs(640);
 
-/// How long it takes to announce an address again, from the first round to the last.
-const BURST: Duration = GAP.saturating_mul(ROUNDS as u32 - 1);
+/// How long after an address is announced again the last round but one follows.
+const REPEATED: Duration = GAP.saturating_mul(ROUNDS as u32 - 2);
 
 /// How much later than another member this one may learn that the other leads, or that it is no member.
 const LEARNING: Duration = Duration::from_secs(1);

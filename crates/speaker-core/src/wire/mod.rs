@@ -29,7 +29,7 @@ use ferrolb_l2::Engine;
 pub use ferrolb_l2::{Changes, Counters, Interface, Purpose};
 use ferrolb_net_types::{IfIndex, NodeName, Time};
 
-use answering::Manner;
+use answering::{Claim, Manner};
 use disputes::{Claimant, Disputes};
 use membership::Answering;
 pub use membership::{BADGE_EVERY, Cause, Gossip, Membership, Peer, STALE_COUNTS_AFTER, Trouble};
@@ -53,7 +53,7 @@ pub struct Wire {
     /// Addresses of `owned` that others lead, until when they are answered for.
     handing: BTreeMap<IpAddr, Time>,
     /// Addresses of `owned` that somebody else has announced, and when.
-    claims: BTreeMap<IpAddr, Time>,
+    claims: BTreeMap<IpAddr, Claim>,
     /// Addresses of `owned` that this node came to lead a moment ago, or again, when that was, and nobody else has
     /// announced them since.
     gained: BTreeMap<IpAddr, Time>,

@@ -245,6 +245,18 @@ fn who_was_known_to_be_stale_gives_way_to_one_that_was_not() {
         network.run(seconds(600));
         assert_eq!(network.owners(), fresh, "seed {seed}");
         assert_eq!((network.longest_double(), network.longest_dark()), (millis(0), millis(0)), "seed {seed}");
+        // What comes so much later both decide as if they had been as fresh: neither leaves it to the other.
+        network.set_addresses(0, 24);
+        network.set_addresses(1, 24);
+        network.forget();
+        network.run(seconds(60));
+        assert!(
+            network.owners().values().all(|owners| owners.len() == 1),
+            "seed {seed}: {:?}",
+            network.owners()
+        );
+        assert_eq!(network.longest_dark(), millis(0), "seed {seed}");
+        assert!(network.longest_double() <= millis(1010), "seed {seed}: {:?}", network.longest_double());
         // Who is restarted knows nothing of it; the two still agree in the end.
         network.kill(1);
         network.start(1);

@@ -81,8 +81,8 @@ impl Staleness {
     /// fresh, or nothing is known.
     pub(super) fn was_fresher(&self, now: Time, node: &NodeName) -> Option<bool> {
         let Parted { own, theirs, at } = *self.parted.get(node)?;
-        let theirs = theirs && now.since(at) < REMEMBERED;
-        (own != theirs).then_some(own)
+        // Both forget it, or each would leave to the other what comes later.
+        (own != theirs && now.since(at) < REMEMBERED).then_some(own)
     }
 
     /// Whether the node comes last in elections.
@@ -194,7 +194,7 @@ impl Machine {
 /// lost the API at the same moment, or has it back, to say so and to be heard.
 pub const STALE_COUNTS_AFTER: Duration = Duration::from_secs(16);
 
-/// How long one that was lost is held for stale: if it was restarted since, it does not know that it was, and both answer.
+/// How long it counts who was stale when two parted: if one was restarted since, it does not know, and both answer.
 const REMEMBERED: Duration = Duration::from_secs(300);
 
 /// No more than one change of the badge in this time, since MetalLB's speakers announce everything again at each.
