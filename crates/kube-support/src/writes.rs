@@ -2,7 +2,7 @@
 //! Sending the writes that a core asks for.
 //!
 //! Writes to one object go out one after the other, in order; different objects do not wait for each other,
-//! except that no more than [`IN_FLIGHT`] requests are open at once, and fewer as long as each is answered soon: each is a
+//! except that no more than [`IN_FLIGHT`] requests are open at once, and fewer at the beginning of a burst: each is a
 //! connection, and a new one costs both sides more than several writes. A slow API server fills this queue and
 //! nothing else: watches, decisions and the network go on.
 
@@ -25,8 +25,7 @@ use crate::request::{RequestError, send_json};
 pub const IN_FLIGHT: usize = 16;
 /// Requests that may be open at once at the beginning of a burst …
 const FIRST: usize = 2;
-/// … and the time after which one more may be, if something waits and a request has been open for as long. Where all are
-/// answered sooner than that, the server has enough to do: more at once would only be more connections.
+/// … and the time after which one more may be, while something waits.
 const GROWTH: Duration = Duration::from_millis(5);
 /// After so long without a write connections are closed soon, and a burst begins anew.
 const REST: Duration = Duration::from_secs(60);
@@ -121,13 +120,14 @@ fn target(request: &ApiRequest) -> Option<Target> {
 #[derive(Debug)]
 struct Room {
     size: usize,
-    grown: Instant,
+    /// When there may be one more; `None` while nothing waits.
+    grows: Option<Instant>,
     used: Instant,
 }
 
 impl Room {
     fn new(now: Instant) -> Self {
-        Self { size: FIRST, grown: now, used: now }
+        Self { size: FIRST, grows: None, used: now }
     }
 
     /// How many may be open now, given that something arrived or ended.
@@ -139,15 +139,16 @@ impl Room {
         self.size
     }
 
-    /// When there may be one more for what waits, the request that has been open longest having begun at `oldest`.
-    fn grows(&self, oldest: Instant) -> Option<Instant> {
-        (self.size < IN_FLIGHT).then(|| oldest.max(self.grown) + GROWTH)
+    /// Takes note of whether something waits that there is no room for; gives the time at which there may be more.
+    fn waiting(&mut self, now: Instant, waits: bool) -> Option<Instant> {
+        self.grows = (waits && self.size < IN_FLIGHT).then(|| self.grows.unwrap_or(now + GROWTH));
+        self.grows
     }
 
     /// That time has come.
-    fn grow(&mut self, now: Instant) {
+    fn grow(&mut self) {
         self.size = (self.size + 1).min(IN_FLIGHT);
-        self.grown = now;
+        self.grows = None;
     }
 }
 
@@ -166,8 +167,6 @@ async fn run<Id, D>(
     let mut listening = true;
     let mut complained = BTreeSet::new();
     let mut room = Room::new(Instant::now());
-    // When each that is open began, in that order.
-    let (mut began, mut turn) = (BTreeMap::new(), 0_u64);
     while listening || !open.is_empty() {
         if open.is_empty() && lines.ready.is_empty() && requests.is_empty() {
             idle.send_if_modified(|idle| !std::mem::replace(idle, true));
@@ -177,24 +176,19 @@ async fn run<Id, D>(
             && let Some((id, request)) = lines.ready.pop_front()
         {
             let (client, reach) = (client.clone(), reach.clone());
-            turn += 1;
-            let own = turn;
-            began.insert(own, Instant::now());
             open.push(async move {
                 let result = reach.unless_older(execute(&client, &request)).await;
-                (own, id, request, result.unwrap_or_else(|| Err(RequestError::older_than_an_outage())))
+                (id, request, result.unwrap_or_else(|| Err(RequestError::older_than_an_outage())))
             });
         }
-        let oldest = began.first_key_value().map(|(_, began)| *began).filter(|_| !lines.ready.is_empty());
-        let more = oldest.and_then(|oldest| room.grows(oldest));
+        let more = room.waiting(Instant::now(), !lines.ready.is_empty());
         tokio::select! {
-            () = tokio::time::sleep_until(more.unwrap_or_else(Instant::now)), if more.is_some() => room.grow(Instant::now()),
+            () = tokio::time::sleep_until(more.unwrap_or_else(Instant::now)), if more.is_some() => room.grow(),
             arrived = requests.recv(), if listening => match arrived {
                 Some((id, request)) => lines.add(id, request),
                 None => listening = false,
             },
-            Some((own, id, request, result)) = open.next(), if !open.is_empty() => {
-                began.remove(&own);
+            Some((id, request, result)) = open.next(), if !open.is_empty() => {
                 lines.finished(target(&request));
                 note(&request, &result, &mut complained, &reach);
                 done(id, result.map_err(WriteError::from));
@@ -279,21 +273,21 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_opens_connections_one_by_one_while_answers_take_long_and_a_later_one_uses_them() {
+    fn a_burst_opens_connections_one_by_one_and_a_later_one_uses_them() {
         let start = Instant::now();
         let mut room = Room::new(start);
         assert_eq!(room.now(start), FIRST);
-        assert_eq!(room.grows(start), Some(start + GROWTH));
-        let answered = start + GROWTH / 2;
-        assert_eq!(room.grows(answered), Some(answered + GROWTH), "who is answered soon needs no more");
-        room.grow(start + GROWTH);
+        assert_eq!(room.waiting(start, false), None);
+        let due = room.waiting(start, true);
+        assert_eq!(due, Some(start + GROWTH));
+        assert_eq!(room.waiting(start + GROWTH / 2, true), due, "waiting on does not put it off");
+        room.grow();
         assert_eq!(room.now(start + GROWTH), FIRST + 1);
-        assert_eq!(room.grows(start), Some(start + GROWTH * 2), "one at a time");
         for _ in 0..100 {
-            room.grow(start + GROWTH);
+            room.grow();
         }
         assert_eq!(room.now(start + GROWTH), IN_FLIGHT);
-        assert_eq!(room.grows(start), None, "there is never more");
+        assert_eq!(room.waiting(start + GROWTH, true), None, "there is never more");
         assert_eq!(room.now(start + REST), IN_FLIGHT);
         assert_eq!(room.now(start + REST + REST + GROWTH), FIRST);
     }
