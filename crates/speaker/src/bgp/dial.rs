@@ -7,10 +7,10 @@ use std::sync::Arc;
 use ferrolb_bgp::Local;
 use ferrolb_linux::{Netlink, inspect, tcp};
 use ferrolb_net_types::{IfIndex, IpFamily, NodeName};
-use ferrolb_speaker_core::bgp::{Hops, PeerPlan, Rival};
+use ferrolb_speaker_core::bgp::{Hops, PeerPlan};
 use tokio::net::{TcpSocket, TcpStream};
 
-use super::ends::{Holder, chosen};
+use super::ends::{Holder, Taken, chosen};
 
 /// A connection that is there.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub(super) enum NotDialled {
     Words(String),
     /// Another peer of this node has its two addresses.
     #[error(transparent)]
-    Excluded(#[from] Rival),
+    Excluded(#[from] Taken),
 }
 
 impl From<String> for NotDialled {
@@ -44,10 +44,13 @@ impl From<String> for NotDialled {
 ///
 /// Why there is no connection.
 pub(super) async fn dial(plan: PeerPlan, node: NodeName, end: Arc<Holder>) -> Result<Dialled, NotDialled> {
-    let socket = open(&plan)?;
     // What cannot be reached has no such address, and connecting says why.
-    if let Some(source) = plan.source.or_else(|| chosen(plan.remote).ok()) {
-        end.take(plan.remote, source).await?;
+    let source = plan.source.or_else(|| chosen(plan.remote).ok());
+    // Whether or not there can be a connection now, what the one before had is free.
+    end.keep_only(plan.remote, source);
+    let socket = open(&plan)?;
+    if let Some(source) = source {
+        end.take((plan.remote, source)).await?;
     }
     let stream = socket.connect(plan.remote).await.map_err(|error| error.to_string())?;
     stream.set_nodelay(true).map_err(|error| error.to_string())?;

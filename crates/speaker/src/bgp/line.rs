@@ -122,4 +122,4 @@ impl Line {
 }
 
 /// How long a last word may take.
-const LAST_WORD: Duration = Duration::from_secs(1);
+pub(super) const LAST_WORD: Duration = Duration::from_secs(1);

@@ -23,7 +23,7 @@ use tokio::task::JoinSet;
 
 use super::board::Presence;
 use super::dial::{Dialled, NotDialled, dial};
-use super::ends::{Ends, Holder, chosen};
+use super::ends::{Ends, Holder, Pair, Taken, chosen};
 use super::line::Line;
 use super::lines::{self, Lines};
 use super::{Change, Shared};
@@ -41,8 +41,10 @@ pub(super) struct Task {
     /// Holds the two addresses of the connection.
     end: Arc<Holder>,
     dialling: Option<Dialling>,
-    /// Who has the two addresses of the connection, as was found last.
+    /// Whose session has the two addresses of the connection, as was found last.
     rival: Option<Rival>,
+    /// The two addresses, while that somebody else has them is why there is no connection.
+    awaited: Option<Pair>,
     line: Option<Line>,
     /// Connections that are closed once their last word is said.
     last_words: JoinSet<()>,
@@ -98,6 +100,7 @@ impl Task {
             plan,
             dialling: None,
             rival: None,
+            awaited: None,
             line: None,
             last_words: JoinSet::new(),
             findings: Findings::default(),
@@ -140,6 +143,10 @@ impl Task {
             () = self.shared.mailbox.written() => self.take_wishes(),
             (id, dialled) = connected(&mut self.dialling) => self.dialled(id, dialled),
             ready = ready(self.line.as_ref()) => self.attend(ready).await,
+            () = free(&self.end, self.awaited) => {
+                self.awaited = None;
+                self.restart();
+            }
             () = self.clocks.until(deadline) => {}
             Some(_) = self.last_words.join_next() => {}
         }
@@ -225,6 +232,7 @@ impl Task {
     // ---- the connection ----
 
     fn dial(&mut self, id: ConnectionId) {
+        self.awaited = None;
         let attempt = Box::pin(dial(self.plan.clone(), self.node.clone(), Arc::clone(&self.end)));
         self.dialling = Some(Dialling { id, attempt });
     }
@@ -238,8 +246,11 @@ impl Task {
             }
             Err(error) => {
                 self.input(Input::ConnectFailed { connection: id, error: error.to_string() });
-                if let NotDialled::Excluded(rival) = error {
-                    self.rival = Some(rival);
+                if let NotDialled::Excluded(taken) = error {
+                    self.awaited = Some(taken.pair());
+                    if let Taken::Session(rival) = taken {
+                        self.rival = Some(rival);
+                    }
                 }
             }
         }
@@ -338,7 +349,10 @@ impl Task {
                     }
                 }
             }
-            Output::State { to, .. } => self.lines.state(to),
+            Output::State { to, .. } => {
+                self.end.set_up(to == State::Established);
+                self.lines.state(to);
+            }
             Output::Notice(notice) => {
                 self.lines.notice(&notice);
                 self.findings.note(&notice);
@@ -426,6 +440,14 @@ async fn connected(dialling: &mut Option<Dialling>) -> (ConnectionId, Result<Dia
     }
 }
 
+/// Waits until nobody else has the two addresses that are waited for.
+async fn free(end: &Holder, awaited: Option<Pair>) {
+    match awaited {
+        Some(pair) => end.freed(pair).await,
+        None => pending().await,
+    }
+}
+
 /// Whether it is still for this one that there is no session.
 fn is_why(last_down: Option<&(Time, Down)>, state: State, rival: &Rival) -> bool {
     let found = |down: &Down| matches!(down, Down::NotConnected(error) if *error == rival.to_string());
@@ -484,6 +506,8 @@ mod tests {
     use ferrolb_net_types::Asn;
     use ferrolb_speaker_core::bgp::Hops;
 
+    use super::super::board::Board;
+    use super::super::mailbox::Mailbox;
     use super::*;
 
     #[test]
@@ -518,6 +542,57 @@ mod tests {
         assert_eq!(of(&|plan| plan.settings.asn = asn(64_514)), None);
         let id = RouterId::new([192, 0, 2, 9].into());
         assert_eq!(of(&|plan| plan.router_id = id), Some("the router ID"));
+    }
+
+    #[tokio::test]
+    async fn who_was_refused_for_another_peer_connects_as_soon_as_that_one_is_gone() {
+        let ends = Arc::new(Ends::default());
+        let first = ends.holder(&"first".into());
+        let remote = "127.10.41.1:9".parse().unwrap();
+        let own = chosen(remote).unwrap();
+        first.take((remote, own)).await.unwrap();
+        first.set_up(true);
+
+        let asn = |number| Asn::new(number).unwrap();
+        let plan = PeerPlan {
+            settings: Settings::native(asn(64_512), PeerAs::Exactly(asn(64_513))),
+            remote,
+            source: None,
+            password: None,
+            hops: Hops::Unlimited,
+            router_id: None,
+        };
+        let shared = Arc::new(Shared { mailbox: Mailbox::default(), board: Board::new(Arc::default()) });
+        let clocks = Clocks::start();
+        let mut task = Task::new("n1".into(), "second".into(), plan, 1, clocks, shared, &ends);
+        // As if it had tried for minutes.
+        let mut last = None;
+        for _ in 0..8 {
+            if let Some(connection) = last {
+                task.input(Input::ConnectFailed { connection, error: "refused".to_owned() });
+            }
+            let due = task.session.next_deadline().unwrap();
+            task.session.handle_timeout(due);
+            while let Some(output) = task.session.poll() {
+                if let Output::Connect(id) = output {
+                    last = Some(id);
+                }
+            }
+        }
+        let rival = Rival { peer: "first".into(), remote, own };
+        task.dialled(last.unwrap(), Err(NotDialled::Excluded(Taken::Session(rival.clone()))));
+        task.carry_out();
+        assert_eq!(task.report().rival, Some(rival));
+        let next = task.report().next_attempt.unwrap();
+        assert!(next > clocks.now() + Duration::from_secs(60), "{next:?}");
+
+        drop(first);
+        while task.dialling.is_none() {
+            task.wait(None).await;
+            task.carry_out();
+        }
+        assert!(clocks.now() < next);
+        assert_eq!(task.report().state, State::Connect);
     }
 
     #[test]

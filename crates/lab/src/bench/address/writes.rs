@@ -159,7 +159,7 @@ impl Writes {
     }
 
     /// All of them as a table.
-    pub(super) fn table(all: &[Self]) -> String {
+    pub(in crate::bench) fn table(all: &[Self]) -> String {
         let mut text = format!("writes of the daemons\n{:<28}", "");
         for kind in Kind::ALL {
             let _ = write!(text, " {:>width$}", kind.heading(), width = width(kind));

@@ -26,7 +26,7 @@ use nix::sys::signal::Signal;
 use serde_json::json;
 
 use super::address::crew::Crew;
-use super::address::{Aim, Auditor};
+use super::address::{Aim, Auditor, Writes};
 use crate::bench_handle::{Bench, Daemon as Workload, Held, SYSTEM};
 use crate::host::Host;
 use crate::tools;
@@ -257,17 +257,26 @@ async fn end(peers: &mut Peers, process: Identity) -> Result<()> {
 }
 
 /// Waits until the daemons write nothing any more.
+///
+/// # Errors
+///
+/// They still do after [`ROUNDS`], and what; or the API does not answer.
 async fn rest(bench: &Bench) -> Result<()> {
     let auditor = Auditor::of(bench);
-    loop {
-        let mut written = Vec::new();
+    let mut written = Vec::new();
+    for _ in 0..ROUNDS {
         let mark = auditor.mark().await?;
-        auditor.settled("", Aim::Nothing, mark, &mut written).await?;
+        written.clear();
+        auditor.settled("once more", Aim::Nothing, mark, &mut written).await?;
         if written.iter().all(|writes| writes.met) {
             return Ok(());
         }
     }
+    bail!("the daemons keep writing; in the last round:\n{}", Writes::table(&written))
 }
+
+/// How often the daemons are waited for until they write nothing: the first time they create everything's status.
+const ROUNDS: usize = 5;
 
 /// Connections that create Services.
 const CONNECTIONS: usize = 4;

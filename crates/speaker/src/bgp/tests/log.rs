@@ -153,17 +153,19 @@ fn a_session_that_comes_up_and_ends_is_told_with_its_bgppeer_its_port_and_the_re
 #[test]
 fn bg_11_a_router_that_refuses_the_session_is_told_with_its_words_and_what_they_mean() {
     install();
-    let router = Router::on("127.10.31.1");
     let mut bench = Bench::new();
-    for (name, word, wanted) in [
-        ("text", maintenance(), "maintenance until 6"),
+    for (name, address, word, wanted) in [
+        ("text", "127.10.31.1", maintenance(), "maintenance until 6"),
         // Beside another speaker of the node, such as Calico's.
         (
             "meaning",
+            "127.10.31.2",
             Notification::from(Code::COLLISION_RESOLUTION).encode(),
             "the sender already has a session with this address, perhaps with another BGP speaker on the node",
         ),
     ] {
+        // What is dialled once more, before it is removed, is not taken for the next one.
+        let router = Router::on(address);
         bench.plan(name, plan(router.address));
         let mut talk = router.accept();
         talk.say(&word);

@@ -350,8 +350,13 @@ fn peers_that_do_not_answer_read_stop_or_listen_delay_nobody() {
     let stuck = bench.wait("full", |report| report.wanted == 1000 && !report.settled);
     assert_eq!(stuck.state, State::Established);
     assert!(bench.wait("refuses", |report| report.last_down.is_some()).next_attempt.is_some());
-    assert_eq!(bench.wait("nowhere", |_| true).state, State::Connect);
-    assert_eq!(bench.wait("silenced", |_| true).state, State::Connect);
+    // An attempt is given up at last.
+    for name in ["nowhere", "silenced"] {
+        bench.wait(name, |report| match &report.last_down {
+            None => report.state == State::Connect,
+            Some((_, down)) => *down == Down::NoAnswer,
+        });
+    }
     assert_eq!(bench.wait("mute", |report| report.state == State::OpenSent).drops, 0);
     assert!(bench.wait("flood", |report| report.counters.received.keepalives > 10_000).drops == 0);
     assert!(bench.wait("asks", |report| report.counters.received.route_refreshes > 10_000).drops == 0);
@@ -598,7 +603,8 @@ fn a_peer_that_never_reads_is_dropped_although_the_kernel_has_room_for_what_it_i
     socket2::SockRef::from(&router.listener).set_recv_buffer_size(4096).unwrap();
     let mut bench = Bench::new();
     let mut short = plan(router.address);
-    short.settings.send_hold = Some(Duration::from_secs(2));
+    // The numbers are shown every second.
+    short.settings.send_hold = Some(Duration::from_secs(5));
     bench.plan("router", short);
     let talk = router.session();
     bench.established("router");
@@ -620,7 +626,7 @@ fn who_was_held_up_blames_nobody_for_it() {
     let router = Router::on("127.10.19.1");
     let mut bench = Bench::new();
     let mut short = plan(router.address);
-    short.settings.hold_time = HoldTime::seconds(3).unwrap();
+    short.settings.hold_time = HoldTime::seconds(9).unwrap();
     bench.plan("router", short);
     let mut talk = router.session();
     let since = bench.established("router").since;
@@ -629,7 +635,7 @@ fn who_was_held_up_blames_nobody_for_it() {
     let held_up = bench.hold_up();
     talk.say(&ferrolb_bgp::wire::keepalive());
     talk.say(&Notification::from(Code::HOLD_TIMER_EXPIRED).encode());
-    while bench.handle.clocks.now() < since + Duration::from_secs(4) {
+    while bench.handle.clocks.now() < since + Duration::from_secs(10) {
         std::thread::sleep(Duration::from_millis(10));
     }
     bench.routes("router", announce(100));
@@ -696,6 +702,64 @@ fn of_two_peers_that_come_from_one_address_the_one_that_was_there_keeps_its_sess
     drop(talk);
     let _talk = router.session();
     assert_eq!(bench.established("second").rival, None);
+}
+
+#[test]
+fn peers_may_swap_what_they_connect_to() {
+    for (address, names) in [("127.10.22.1", &["a", "b"][..]), ("127.10.22.2", &["a", "b", "c"])] {
+        let routers: Vec<Router> = names.iter().map(|_| Router::on(address)).collect();
+        let mut bench = Bench::new();
+        let mut before = Vec::new();
+        for (name, router) in names.iter().zip(&routers) {
+            bench.plan(name, plan(router.address));
+            before.push(router.session());
+            bench.established(name);
+        }
+        for (name, router) in names.iter().zip(routers.iter().cycle().skip(1)) {
+            bench.plan(name, plan(router.address));
+        }
+        for mut talk in before {
+            let last = talk.last_word().unwrap();
+            assert_eq!(last.detail(), Detail::Text("the peer's port has changed".to_owned()));
+        }
+        let after: Vec<Talk> = routers.iter().map(Router::session).collect();
+        for (name, talk) in names.iter().zip(after.iter().cycle().skip(1)) {
+            let report = bench.wait(name, |report| report.state == State::Established && report.drops == 1);
+            assert_eq!(
+                (report.local, report.rival),
+                (Some(talk.stream.peer_addr().unwrap()), None),
+                "{name}"
+            );
+        }
+    }
+}
+
+#[test]
+fn who_moved_away_and_cannot_connect_is_in_nobodys_way() {
+    let router = Router::on("127.10.23.1");
+    let mut bench = Bench::new();
+    bench.plan("moves", plan(router.address));
+    let mut talk = router.session();
+    bench.established("moves");
+    bench.plan("comes", plan(router.address));
+    let source = Some("192.0.2.77".parse().unwrap());
+    bench.plan("moves", PeerPlan { source, ..plan(router.address) });
+    assert_eq!(talk.last_word().unwrap().code, Code::ADMINISTRATIVE_RESET);
+    drop(talk);
+    let _talk = router.session();
+    assert_eq!(bench.established("comes").rival, None);
+    let report = bench.wait("moves", |report| {
+        report
+            .last_down
+            .as_ref()
+            .is_some_and(|(_, down)| down.to_string().contains("doesn't exist on this host"))
+    });
+    assert_eq!((report.rival, report.drops), (None, 1));
+    // Nor does it come back before the other one is gone.
+    bench.plan("moves", plan(router.address));
+    let report = bench.wait("moves", |report| report.rival.is_some());
+    assert_eq!(report.rival.unwrap().peer, "comes".into());
+    assert_eq!(bench.established("comes").drops, 0);
 }
 
 #[test]
