@@ -53,7 +53,9 @@ pub(crate) struct Peers {
     due: Option<Time>,
     /// Lists that failed in a row.
     failures: u32,
-    /// Lists in a row with Pods that end and have no successor yet.
+    /// Nodes whose Pod ends or is gone, and that have no other yet.
+    vacant: BTreeSet<NodeName>,
+    /// Lists in a row since the last of them came to be one.
     ending: u32,
     /// Since when this node is told that it may not list them, or not so.
     refused: Option<Time>,
@@ -102,6 +104,7 @@ impl Peers {
             asked: Asked::Never,
             due: None,
             failures: 0,
+            vacant: BTreeSet::new(),
             ending: 0,
             refused: None,
             barred: None,
@@ -159,13 +162,14 @@ impl Peers {
                 let unfinished =
                     pods.iter().any(|pod| !pod.node.is_empty() && pod.ip.is_empty() && !pod.is_over());
                 let period = period(pods.len());
-                // So is one that ends, or has just ended, about to have a successor, unless its node is dead or gone.
-                let here: BTreeSet<&str> = pods.iter().map(|pod| pod.node.as_str()).collect();
-                self.ending = match self.pods.as_deref() {
-                    _ if any_ends(&pods) => self.ending.saturating_add(1),
-                    Some(before) if before.iter().any(|pod| !here.contains(pod.node.as_str())) => 1,
-                    _ => 0,
+                // So is one that ends, or has ended, about to have a successor, unless its node is dead or gone.
+                let vacant = self.vacant_with(&pods);
+                self.ending = match vacant.is_subset(&self.vacant) {
+                    _ if vacant.is_empty() => 0,
+                    true => self.ending.saturating_add(1),
+                    false => 1,
                 };
+                self.vacant = vacant;
                 self.want(match self.ending {
                     _ if unfinished => asked + SHORTEST,
                     0 => now + period,
@@ -224,6 +228,7 @@ impl Peers {
     /// not be.
     pub(crate) fn news(&mut self, own: &str, hosts: Hosts<'_>) -> Option<Vec<Peer>> {
         let port = self.port?;
+        self.vacant.retain(|node| hosts.addresses.contains_key(node));
         let peers = if self.guesses(own) {
             nodes(&self.node, port, hosts)?
         } else {
@@ -233,6 +238,15 @@ impl Peers {
             self.told = Some(peers.clone());
             peers
         })
+    }
+
+    /// The nodes that are without a Pod, or about to be, by this list and what was there before.
+    fn vacant_with(&self, pods: &[SpeakerPod]) -> BTreeSet<NodeName> {
+        let here: BTreeSet<&str> = pods.iter().map(|pod| pod.node.as_str()).collect();
+        let before = self.pods.iter().flatten().map(|pod| pod.node.as_str());
+        let before = before.chain(self.vacant.iter().map(NodeName::as_str));
+        let gone = before.filter(|node| !node.is_empty() && !here.contains(node));
+        gone.chain(ending(pods)).map(NodeName::from).collect()
     }
 
     fn want(&mut self, at: Time) {
@@ -250,12 +264,12 @@ impl Peers {
     }
 }
 
-/// Whether there is a Pod that ends on a node that has no other yet.
-fn any_ends(pods: &[SpeakerPod]) -> bool {
-    pods.iter().any(|pod| {
-        let ends = pod.terminating && !pod.is_over() && !pod.node.is_empty();
-        ends && !pods.iter().any(|other| other.node == pod.node && !other.terminating && !other.is_over())
-    })
+/// The nodes on which a Pod ends and that have no other yet.
+fn ending(pods: &[SpeakerPod]) -> impl Iterator<Item = &str> {
+    let stays: BTreeSet<&str> =
+        pods.iter().filter(|pod| !pod.terminating && !pod.is_over()).map(|pod| pod.node.as_str()).collect();
+    let ends = pods.iter().filter(|pod| pod.terminating && !pod.is_over() && !pod.node.is_empty());
+    ends.map(|pod| pod.node.as_str()).filter(move |node| !stays.contains(node))
 }
 
 fn holds(pods: &[SpeakerPod], name: &str) -> bool {
@@ -582,14 +596,35 @@ mod tests {
         assert!(peers.ask(now));
         peers.listed(now, Ok(vec![pod("n1", "10.0.0.1"), ending(), pod("n2", "10.0.0.2")]));
         assert_eq!(peers.next_deadline(), Some(now + Duration::from_secs(60)), "there it is");
-        // Nor is one missed that ended before the list was made, and whose successor came after it.
+        // Nor is one missed that ended before the list was made, and whose successor came after it, however much later.
         now = now + Duration::from_secs(60);
-        for pause in [2, 60] {
+        let mut listed = |peers: &mut Peers, pods: Vec<SpeakerPod>, pause| {
             assert!(peers.ask(now));
-            peers.listed(now, Ok(vec![pod("n1", "10.0.0.1")]));
+            peers.listed(now, Ok(pods));
             assert_eq!(peers.next_deadline(), Some(now + Duration::from_secs(pause)));
             now = now + Duration::from_secs(pause);
+        };
+        let (first, second, third) = (pod("n1", "10.0.0.1"), pod("n2", "10.0.0.2"), pod("n3", "10.0.0.3"));
+        for pause in [2, 4, 8, 16, 32, 60, 60] {
+            listed(&mut peers, vec![first.clone()], pause);
         }
+        // Another one that ends meanwhile is not looked for less often for that.
+        listed(&mut peers, vec![first.clone(), third.clone()], 60);
+        for (pods, pause) in [
+            (vec![first.clone(), SpeakerPod { terminating: true, ..third.clone() }], 2),
+            (vec![first.clone()], 4),
+            (vec![first.clone(), third.clone()], 8),
+            (vec![first.clone(), second, third], 60),
+            (vec![first.clone()], 2),
+        ] {
+            listed(&mut peers, pods, pause);
+        }
+        // A node that is gone is waited for no longer.
+        let nodes = |nodes: &[&str]| nodes.iter().map(|node| (NodeName::from(*node), None)).collect();
+        said_among(&mut peers, &[], &nodes(&["n1", "n3"]));
+        listed(&mut peers, vec![first.clone()], 4);
+        said_among(&mut peers, &[], &nodes(&["n1"]));
+        listed(&mut peers, vec![first], 60);
     }
 
     #[test]

@@ -182,11 +182,13 @@ fn x02_a_wrong_key_is_named_once_by_both_sides_and_no_longer_when_it_is_right() 
         network.start_as(2, wrong);
         let peers = network.peers(2);
         network.input(2, Input::Peers(&peers));
-        network.run(seconds(30));
         let causes = |network: &Network, at: usize| -> Vec<(NodeName, Cause)> {
             let troubles = &network.told[&at].troubles;
             troubles.iter().map(|trouble| (trouble.node.clone(), trouble.cause)).collect()
         };
+        assert!(network.run_until(seconds(30), |network| !causes(network, 2).is_empty()), "{wrong:?}");
+        assert_eq!(causes(&network, 2).len(), 2, "{wrong:?}: both at once, so that one event names them");
+        network.run(seconds(30));
         assert_eq!(causes(&network, 0), [(name(2), Cause::Key)], "{wrong:?}");
         assert_eq!(causes(&network, 2), [(name(0), Cause::Key), (name(1), Cause::Key)], "{wrong:?}");
         network.forget();

@@ -65,12 +65,43 @@ impl fmt::Display for Trouble {
 #[derive(Debug, Default)]
 pub(super) struct Troubles {
     peers: BTreeMap<SocketAddr, Peer>,
-    /// Those with which exchanges fail, since when, and how the last one did.
-    failing: BTreeMap<SocketAddr, (Time, Cause)>,
-    /// What the engine noticed, and when last.
-    noticed: BTreeMap<Trouble, Time>,
+    /// Those with which exchanges fail.
+    failing: BTreeMap<SocketAddr, Failing>,
+    /// What the engine noticed.
+    noticed: BTreeMap<Trouble, Noticed>,
     /// When members came that should be ones.
     came: BTreeMap<NodeName, Time>,
+}
+
+/// Exchanges that fail, with one address.
+#[derive(Clone, Copy, Debug)]
+struct Failing {
+    since: Time,
+    /// Since when they do so for a reason that a restart does not explain.
+    refused: Option<Time>,
+    /// How the last one did.
+    cause: Cause,
+}
+
+impl Failing {
+    fn again(&mut self, now: Time, cause: Cause) {
+        self.cause = cause;
+        if !is_passing(cause) {
+            self.refused.get_or_insert(now);
+        }
+    }
+
+    /// Since when, if no restart explains how the last one failed.
+    fn refused(&self) -> Option<Time> {
+        self.refused.filter(|_| !is_passing(self.cause))
+    }
+}
+
+/// When something was noticed.
+#[derive(Clone, Copy, Debug)]
+struct Noticed {
+    first: Time,
+    last: Time,
 }
 
 impl Troubles {
@@ -93,7 +124,8 @@ impl Troubles {
             }
             Err(error) if self.peers.contains_key(&with) => {
                 let cause = cause(error);
-                self.failing.entry(with).and_modify(|(_, last)| *last = cause).or_insert((now, cause));
+                let failing = self.failing.entry(with);
+                failing.or_insert(Failing { since: now, refused: None, cause }).again(now, cause);
             }
             Err(_) => {}
         }
@@ -129,54 +161,78 @@ impl Troubles {
             Notice::Conflict { name, .. } => self.named(name, Cause::Name),
             Notice::Versions(name) => self.named(name, Cause::Version),
         };
-        self.noticed.extend(found.into_iter().map(|trouble| (trouble, now)));
+        for trouble in found {
+            let noticed = self.noticed.entry(trouble).or_insert(Noticed { first: now, last: now });
+            if now.since(noticed.last) >= FORGOTTEN {
+                noticed.first = now;
+            }
+            noticed.last = now;
+        }
     }
 
     /// What there is to say. `usable` are the nodes whose speakers are members.
     pub(super) fn current(&self, now: Time, usable: impl Fn(&NodeName) -> bool) -> BTreeSet<Trouble> {
-        let noticed = self.noticed.iter().filter(|(trouble, last)| {
-            // Anybody can send what no key opens from a member's address.
-            let forged = matches!(trouble.cause, Cause::Key | Cause::Label) && usable(&trouble.node);
-            !forged && now.since(**last) < FORGOTTEN
-        });
+        let noticed = || {
+            self.noticed.iter().filter(|(trouble, noticed)| {
+                // Anybody can send what no key opens from a member's address.
+                let forged = matches!(trouble.cause, Cause::Key | Cause::Label) && usable(&trouble.node);
+                !forged && now.since(noticed.last) < FORGOTTEN
+            })
+        };
+        let awaited = |address: &SocketAddr| self.peers.get(address).filter(|peer| peer.awaited);
+        let failing = || {
+            self.failing
+                .iter()
+                .filter_map(|(address, failing)| awaited(address).map(|peer| (*address, *failing, peer)))
+        };
+        // Who refuses little later is told of together with those that are due, and not one by one.
+        let latest: Option<Time> = noticed()
+            .map(|(_, noticed)| noticed.first)
+            .chain(failing().filter_map(|(_, failing, _)| failing.refused()))
+            .filter(|since| now.since(*since) >= TOGETHER)
+            .max();
+        let due = |since: Time| latest.is_some_and(|latest| since <= latest + TOGETHER);
+
+        let noticed = noticed().filter(|(_, noticed)| due(noticed.first));
         let mut found: BTreeSet<Trouble> = noticed.map(|(trouble, _)| trouble.clone()).collect();
         let explained: BTreeSet<SocketAddr> = found
             .iter()
             .filter(|trouble| trouble.cause != Cause::Datagrams)
             .map(|trouble| trouble.address)
             .collect();
-        let awaited = |address: &SocketAddr| self.peers.get(address).filter(|peer| peer.awaited);
-        // Those that began to fail little later are no different, and are not to be told of one by one.
-        let any = self.failing.iter().any(|(address, (since, cause))| {
-            awaited(address).is_some() && now.since(*since) >= grace(*cause)
-        });
-        for (address, (since, cause)) in &self.failing {
-            let Some(peer) = awaited(address) else { continue };
-            if now.since(*since) < if any { grace(*cause) / 2 } else { grace(*cause) } {
+        // Of those that only fail, the same holds; they may begin to further apart.
+        let is_due = |failing: &Failing, grace| match failing.refused() {
+            Some(since) => due(since),
+            None => now.since(failing.since) >= grace,
+        };
+        let any = failing().any(|(_, failing, _)| is_due(&failing, GRACE));
+        for (address, failing, peer) in failing() {
+            if !is_due(&failing, if any { GRACE / 2 } else { GRACE }) {
                 continue;
             }
             // It answered streams when that was noticed, but does so no longer.
-            found.retain(|trouble| trouble.address != *address || trouble.cause != Cause::Datagrams);
-            if explained.contains(address) {
+            found.retain(|trouble| trouble.address != address || trouble.cause != Cause::Datagrams);
+            if explained.contains(&address) {
                 continue;
             }
-            let cause = match cause {
+            let cause = match failing.cause {
                 Cause::Closed | Cause::Silent if usable(&peer.node) => Cause::Streams,
-                cause => *cause,
+                cause => cause,
             };
-            found.insert(Trouble { node: peer.node.clone(), address: *address, cause });
+            found.insert(Trouble { node: peer.node.clone(), address, cause });
         }
         found
     }
 
     /// When there may be something else to say without anything else happening.
     pub(super) fn next_deadline(&self, now: Time) -> Option<Time> {
-        let lasting = self.failing.values().flat_map(|(since, cause)| {
-            let grace = grace(*cause);
-            [*since + grace / 2, *since + grace]
+        let lasting = self.failing.values().flat_map(|failing| match failing.refused() {
+            Some(since) => [since + TOGETHER, since + TOGETHER],
+            None => [failing.since + GRACE / 2, failing.since + GRACE],
         });
-        let forgotten = self.noticed.values().map(|last| *last + FORGOTTEN);
-        lasting.chain(forgotten).filter(|at| *at > now).min()
+        let noticed =
+            self.noticed.values().flat_map(|noticed| [noticed.first + TOGETHER, noticed.last + FORGOTTEN]);
+        lasting.chain(noticed).filter(|at| *at > now).min()
     }
 
     fn came_lately(&self, now: Time, name: &Name) -> bool {
@@ -212,13 +268,19 @@ fn cause(error: &ExchangeError) -> Cause {
     }
 }
 
-/// How long something has to last before it is a trouble.
-const fn grace(cause: Cause) -> Duration {
+/// Whether a speaker that is started or ends may be the reason.
+const fn is_passing(cause: Cause) -> bool {
     match cause {
-        Cause::Closed | Cause::Silent | Cause::Streams => Duration::from_secs(10),
-        Cause::Key | Cause::Label | Cause::Datagrams | Cause::Name | Cause::Version => Duration::ZERO,
+        Cause::Closed | Cause::Silent | Cause::Streams => true,
+        Cause::Key | Cause::Label | Cause::Datagrams | Cause::Name | Cause::Version => false,
     }
 }
+
+/// How long what may pass has to last before it is a trouble.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// The first word about anything else waits so long for others of which the same can be said.
+const TOGETHER: Duration = Duration::from_secs(1);
 
 /// How long others may go on saying what is no longer so.
 const ECHOES: Duration = Duration::from_secs(10);
@@ -251,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_engine_notices_is_said_at_once_and_forgotten_if_it_is_not_noticed_again() {
+    fn what_the_engine_notices_is_said_within_a_second_and_forgotten_if_it_is_not_noticed_again() {
         let conflict = Notice::Conflict { name: "n1".into(), claimed: vec![10, 0, 0, 9] };
         for (notice, usable, text) in [
             (Notice::Undecryptable([10, 0, 0, 1].into()), &[][..], Some("it uses another key")),
@@ -278,10 +340,12 @@ mod tests {
             troubles.notice(at(5), &notice);
             let expected: Vec<String> =
                 text.iter().map(|text| format!("n1 (10.0.0.1:7946): {text}")).collect();
-            assert_eq!(said(&troubles, at(5), usable), expected, "{notice:?}");
+            assert_eq!(said(&troubles, at(5), usable), Vec::<String>::new(), "{notice:?}");
+            assert_eq!(said(&troubles, at(6), usable), expected, "{notice:?}");
             assert_eq!(said(&troubles, at(94), usable), expected, "{notice:?}");
             assert_eq!(said(&troubles, at(95), usable), Vec::<String>::new(), "{notice:?}");
-            assert!(troubles.next_deadline(at(5)).is_none_or(|deadline| deadline == at(95)));
+            assert!(troubles.next_deadline(at(5)).is_none_or(|deadline| deadline == at(6)));
+            assert!(troubles.next_deadline(at(6)).is_none_or(|deadline| deadline == at(95)));
         }
     }
 
@@ -290,7 +354,7 @@ mod tests {
         let blocked = "n1 (10.0.0.1:7946): it answers streams (TCP), but no datagrams (UDP)";
         let noticed = || {
             let mut troubles = troubles();
-            troubles.notice(at(5), &Notice::DatagramsBlocked("n1".into()));
+            troubles.notice(at(4), &Notice::DatagramsBlocked("n1".into()));
             assert_eq!(said(&troubles, at(5), &["n1"]), [blocked]);
             troubles
         };
@@ -311,7 +375,7 @@ mod tests {
         assert_eq!(said(&troubles, at(17), &[]), ["n1 (10.0.0.1:7946): its port is closed"]);
         // A key is what explains it, whatever else was noticed.
         troubles.notice(at(18), &Notice::Undecryptable([10, 0, 0, 1].into()));
-        assert_eq!(said(&troubles, at(18), &[]), ["n1 (10.0.0.1:7946): it uses another key"]);
+        assert_eq!(said(&troubles, at(19), &[]), ["n1 (10.0.0.1:7946): it uses another key"]);
     }
 
     #[test]
@@ -320,7 +384,7 @@ mod tests {
         let mut troubles = troubles();
         troubles.notice(at(5), &conflict);
         assert_eq!(
-            said(&troubles, at(5), &["n1"]),
+            said(&troubles, at(6), &["n1"]),
             ["n1 (10.0.0.1:7946): its name is still held by another address"]
         );
         troubles.joined(at(8), &"n1".into());
@@ -332,7 +396,7 @@ mod tests {
             "one that has not heard of it yet"
         );
         troubles.notice(at(18), &conflict);
-        assert_eq!(said(&troubles, at(18), &["n1"]).len(), 1, "two that go by one name");
+        assert_eq!(said(&troubles, at(19), &["n1"]).len(), 1, "two that go by one name");
     }
 
     #[test]
@@ -351,6 +415,55 @@ mod tests {
         assert_eq!(said(&troubles, at(17), &[]).len(), 2);
     }
 
+    /// Each by an exchange or by what came in.
+    #[test]
+    fn those_that_refuse_within_a_second_are_told_of_together() {
+        let key = Err(ExchangeError::Stream(StreamFailure::Unreadable(StreamError::Plain)));
+        let refused = Err(ExchangeError::Stream(StreamFailure::Refused));
+        let by_exchange = |troubles: &mut Troubles, now, number| {
+            troubles.exchanged(now, peer(number, true).address, &key);
+        };
+        let by_packet = |troubles: &mut Troubles, now, number| {
+            troubles.notice(now, &Notice::Undecryptable([10, 0, 0, number].into()));
+        };
+        let refuses = |troubles: &mut Troubles, now, number, exchange| {
+            if exchange { by_exchange(troubles, now, number) } else { by_packet(troubles, now, number) }
+        };
+        for (one, other) in [(true, true), (true, false), (false, true), (false, false)] {
+            for after in [0, 1, 400, 999, 1000] {
+                let mut troubles = troubles();
+                // That it was not there yet is no reason to be hasty.
+                troubles.exchanged(at(1), peer(1, true).address, &refused);
+                troubles.exchanged(at(1), peer(2, true).address, &refused);
+                refuses(&mut troubles, at(5), 1, one);
+                let begun = at(5) + Duration::from_millis(after);
+                let just_before = Time::millis(5999);
+                if after < 1000 {
+                    refuses(&mut troubles, begun, 2, other);
+                    assert_eq!(said(&troubles, just_before, &[]), Vec::<String>::new());
+                } else {
+                    assert_eq!(said(&troubles, just_before, &[]), Vec::<String>::new());
+                    refuses(&mut troubles, begun, 2, other);
+                }
+                assert!(troubles.next_deadline(begun).is_none_or(|due| after == 1000 || due == at(6)));
+                let both = ["n1 (10.0.0.1:7946)", "n2 (10.0.0.2:7946)"];
+                let both = both.map(|who| format!("{who}: it uses another key"));
+                assert_eq!(said(&troubles, at(6), &[]), both, "{one} {other} {after}");
+                assert_eq!(said(&troubles, at(30), &[]), both, "{one} {other} {after}");
+            }
+        }
+        // Who comes later waits for those that come with it.
+        let mut troubles = Troubles::default();
+        troubles.set_peers(&[peer(1, true), peer(2, true), peer(4, true)]);
+        by_exchange(&mut troubles, at(0), 1);
+        assert_eq!(said(&troubles, at(1), &[]).len(), 1);
+        by_exchange(&mut troubles, at(20), 2);
+        assert_eq!(troubles.next_deadline(at(20)), Some(at(21)));
+        by_exchange(&mut troubles, at(20) + Duration::from_millis(500), 4);
+        assert_eq!(said(&troubles, at(20) + Duration::from_millis(999), &[]).len(), 1);
+        assert_eq!(said(&troubles, at(21), &[]).len(), 3);
+    }
+
     #[test]
     fn an_exchange_that_fails_is_a_trouble_once_it_lasts_unless_it_is_explained_or_not_awaited() {
         let refused = Err(ExchangeError::Stream(StreamFailure::Refused));
@@ -366,7 +479,7 @@ mod tests {
         troubles.exchanged(at(11), peer(1, true).address, &Err(ExchangeError::Timeout));
         assert_eq!(said(&troubles, at(11), &[]), ["n1 (10.0.0.1:7946): it does not answer"]);
         troubles.notice(at(12), &Notice::Undecryptable([10, 0, 0, 1].into()));
-        assert_eq!(said(&troubles, at(12), &[]), ["n1 (10.0.0.1:7946): it uses another key"]);
+        assert_eq!(said(&troubles, at(13), &[]), ["n1 (10.0.0.1:7946): it uses another key"]);
         troubles.exchanged(at(13), peer(1, true).address, &Ok(3));
         assert_eq!(said(&troubles, at(13), &[]), Vec::<String>::new());
         // A Pod that is gone is no trouble.
