@@ -211,6 +211,8 @@ const PORT: u16 = 7946;
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
     use crate::flags;
 
@@ -312,13 +314,25 @@ mod tests {
         }
     }
 
+    /// A port that was free for TCP and UDP, at an address that is this process's alone: no test beside this one is given a
+    /// port of it once that is free.
+    fn both() -> (std::net::TcpListener, std::net::UdpSocket) {
+        let [.., third, last] = std::process::id().to_be_bytes();
+        for _ in 0..100 {
+            let streams = std::net::TcpListener::bind((Ipv4Addr::new(127, 79, third, last), 0)).unwrap();
+            if let Ok(datagrams) = std::net::UdpSocket::bind(streams.local_addr().unwrap()) {
+                return (streams, datagrams);
+            }
+        }
+        panic!("no port is free for both");
+    }
+
     #[tokio::test]
     async fn go_5_a_port_in_use_is_waited_for_and_then_named() {
         for tcp in [true, false] {
             let stop = CancellationToken::new();
-            let streams = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let (streams, datagrams) = both();
             let address = streams.local_addr().unwrap();
-            let datagrams = std::net::UdpSocket::bind(address).unwrap();
             let (held, free): (Box<dyn Send>, Box<dyn Send>) = if tcp {
                 (Box::new(streams), Box::new(datagrams))
             } else {

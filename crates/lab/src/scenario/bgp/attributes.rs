@@ -77,13 +77,18 @@ async fn communities(stage: &mut Stage<'_>, ground: &Ground) -> Seen {
     .await?;
     let on_wire = BTreeSet::from([Community::new(64_512, 20), Community::new(64_512, 1234)]);
     for node in WORKERS {
-        match ground.wire.words(address(node), mark).as_slice() {
-            [Word::Announced(announced, attributes)] => {
-                ensure!(*announced == prefix(ROUTE)?, "{node} announces {announced}");
-                ensure!(attributes.communities == on_wire, "{node} says {:?}", attributes.communities);
+        // What the router knows may be captured only later.
+        eventually(SOON, async || {
+            match ground.wire.words(address(node), mark).as_slice() {
+                [Word::Announced(announced, attributes)] => {
+                    ensure!(*announced == prefix(ROUTE)?, "{node} announces {announced}");
+                    ensure!(attributes.communities == on_wire, "{node} says {:?}", attributes.communities);
+                }
+                other => anyhow::bail!("{node} says {other:?}"),
             }
-            other => anyhow::bail!("{node} says {other:?}"),
-        }
+            Ok(())
+        })
+        .await?;
     }
     Ok("64512:20 64512:1234 at the router, by one UPDATE of each worker".to_owned())
 }

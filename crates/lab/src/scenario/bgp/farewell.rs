@@ -44,8 +44,13 @@ async fn service(stage: &mut Stage<'_>, ground: &Ground) -> Seen {
     let took = began.elapsed();
     let route = ROUTE.parse()?;
     for node in WORKERS {
-        let words = ground.wire.words(address(node), mark);
-        ensure!(words == [Word::Withdrawn(route)], "{node} says {words:?}");
+        // What the router knows may be captured only later.
+        eventually(SOON, async || {
+            let words = ground.wire.words(address(node), mark);
+            ensure!(words == [Word::Withdrawn(route)], "{node} says {words:?}");
+            Ok(())
+        })
+        .await?;
     }
     eventually(SOON, async || {
         let left = stage.cluster.list(BGP_STATUS, SYSTEM).await?.len();

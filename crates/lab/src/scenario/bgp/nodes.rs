@@ -119,9 +119,14 @@ async fn excluded(stage: &mut Stage<'_>, ground: &Ground) -> Seen {
     let (before, mark) = (ground.session(Host::Node2).await?, ground.wire.mark());
     stage.label_node(Host::Node2, EXCLUDE, Some("")).await?;
     ground.via(stage, &[Host::Node1]).await?;
-    let words = ground.wire.words(address(Host::Node2), mark);
     let route = ROUTE.parse()?;
-    ensure!(words == [Word::Withdrawn(route)], "k8s-node-2 says {words:?}");
+    // What the router knows may be captured only later.
+    eventually(SOON, async || {
+        let words = ground.wire.words(address(Host::Node2), mark);
+        ensure!(words == [Word::Withdrawn(route)], "k8s-node-2 says {words:?}");
+        Ok(())
+    })
+    .await?;
     let words = ground.wire.words(address(Host::Node1), mark);
     ensure!(words.is_empty(), "k8s-node-1 says {words:?}");
     statuses(stage, "hello-bgp", &[Host::Node1], &["router"]).await?;

@@ -48,8 +48,14 @@ async fn shared(stage: &mut Stage<'_>, ground: &Ground) -> Seen {
         let answer = stage.answer(Host::Outside, "192.168.20.20".parse::<IpAddr>()?, port).await?;
         ensure!(answer.starts_with("hello-"), "{answer:?}");
     }
-    let announced = ground.words(mark).len();
-    ensure!(announced == WORKERS.len(), "{announced} things were said");
+    // What the router knows may be captured only later.
+    let announced = WORKERS.len();
+    eventually(SOON, async || {
+        let said = ground.words(mark);
+        ensure!(said.len() == announced, "{} things were said: {said:?}", said.len());
+        Ok(())
+    })
+    .await?;
     delete(stage, "left").await?;
     statuses(stage, "left", &[], &[]).await?;
     let answer = stage.answer(Host::Outside, "192.168.20.20".parse::<IpAddr>()?, 8000).await?;

@@ -95,6 +95,8 @@ async fn moved(
     change: impl AsyncFnOnce(&mut Stage<'_>) -> Result<()>,
 ) -> Seen {
     owner_is(stage, ADDRESS, from).await?;
+    // Bursts of earlier moves are over before this one is judged.
+    wire::quiet(stage.namespace(Host::Client), ADDRESS, Duration::from_millis(1500), SOON).await?;
     // So that the client has an entry, and the right one.
     let before = client_entry(stage, from).await?;
     let capture = wire::Capture::start(stage.namespace(Host::Client), Host::Client.interface())?;
@@ -102,14 +104,15 @@ async fn moved(
     let began = Instant::now();
     change(stage).await?;
     owner_is(stage, ADDRESS, to).await?;
-    let took = began.elapsed();
+    let (took, arrived) = (began.elapsed(), Instant::now());
     let after = client_entry(stage, to).await?;
     l2_status_of(stage, to).await?;
     let assigned = format!(r#"announcing from node "{to}" with protocol "layer2""#);
     stage.event("hello-lb", "Normal", "nodeAssigned", &assigned).await?;
     let outcome = requests.finish().await?;
-    let quiet = (TICK * u32::try_from(PAIRS + 1)?).saturating_sub(began.elapsed());
-    tokio::time::sleep(quiet).await;
+    // The last pair comes PAIRS - 1 ticks after the gain; none may follow it.
+    let rest = (TICK * u32::try_from(PAIRS)?).saturating_sub(arrived.elapsed());
+    tokio::time::sleep(rest).await;
     let frames = capture.stop()?;
 
     let pairs = gratuitous(&frames, to)?;

@@ -17,6 +17,9 @@ use crate::host::Host;
 /// How long two nodes may answer after a cable is plugged in again; the story fails at ten times that.
 const HEAL: Duration = Duration::from_secs(1);
 
+/// How long a process may stand still: its liveness probe ends it after 21 s at the earliest.
+const STILL: Duration = Duration::from_secs(20);
+
 pub(super) async fn chapter(stage: &mut Stage<'_>, scene: &Scene) {
     stage.story.chapter("Speakers die");
     stage
@@ -83,7 +86,7 @@ async fn stopped(stage: &mut Stage<'_>, scene: &Scene) -> Seen {
     let own = speaker(stage, Host::Node1).await?;
     stage.story.command("kill -STOP $(pidof speaker)   # of k8s-node-1");
     stage.bench.signal(&own.name, Signal::SIGSTOP)?;
-    let taken = scene.without(Host::Node1, DETECTION).await;
+    let taken = scene.without(Host::Node1, STILL).await;
     stage.story.command("kill -CONT $(pidof speaker)");
     let from = scene.watch.now();
     // Whatever was seen, it goes on.

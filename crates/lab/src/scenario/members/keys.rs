@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use base64::Engine as _;
 use serde_json::{Value, json};
 
@@ -92,14 +92,15 @@ async fn set_secret(stage: &mut Stage<'_>, content: &str) -> Result<()> {
     stage.patch_secretly(SECRET, SYSTEM, "memberlist", &patch).await
 }
 
-/// The event that a speaker's Pod has about it.
-async fn event(stage: &Stage<'_>, node: Host) -> Result<()> {
+/// Waits until a speaker's Pod has an event about it: one, which names all of them.
+async fn event(stage: &Stage<'_>, node: Host, others: &[Host]) -> Result<()> {
     let pod = speaker(stage, node).await?;
     eventually(SOON, async || {
         let events = stage.cluster.events_on(SYSTEM, &pod.name).await?;
-        let found = events.iter().find(|event| event.reason == "MembersUnreachable");
-        let found = found.with_context(|| format!("no event on {}, but {events:?}", pod.name))?;
+        let found: Vec<_> = events.iter().filter(|event| event.reason == "MembersUnreachable").collect();
+        let [found] = found.as_slice() else { bail!("not one event on {}, but {events:?}", pod.name) };
         ensure!(found.kind == "Warning" && found.count == 1, "{found:?}");
+        ensure!(others.iter().all(|other| found.message.contains(other.name())), "{found:?}");
         Ok(())
     })
     .await
@@ -124,9 +125,11 @@ async fn wrong_key(stage: &mut Stage<'_>, scene: &Scene) -> Seen {
     set_secret(stage, &other).await?;
     let from = scene.watch.now();
     renew(stage, Host::Node2).await?;
-    let told = misses(stage, Host::Node2, &[Host::Master1, Host::Node1], KEY).await;
-    let seen = event(stage, Host::Node2).await;
+    let others = [Host::Master1, Host::Node1];
+    let told = misses(stage, Host::Node2, &others, KEY).await;
     let owners = one_owner_each(stage, scene, from).await;
+    // The condition names both, so that a second event would be there by now.
+    let seen = event(stage, Host::Node2, &others).await;
     set_secret(stage, &good).await?;
     renew(stage, Host::Node2).await?;
     let told = told?;

@@ -138,7 +138,8 @@ async fn unique(stage: &Stage<'_>) -> Result<()> {
 }
 
 async fn deleted(stage: &mut Stage<'_>) -> Seen {
-    let before = versions(stage).await?;
+    // Conditions of the Services of the step before may still be written.
+    let before = quiet(stage).await?;
     let (leaving, _) = leader(stage).await?;
     // Which of the two it is differs from run to run.
     stage.story.command(format!("kubectl -n {SYSTEM} delete pod $LEADER --wait=false"));
