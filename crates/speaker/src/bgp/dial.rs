@@ -46,6 +46,16 @@ impl From<String> for NotDialled {
 pub(super) async fn dial(plan: PeerPlan, node: NodeName, end: Arc<Holder>) -> Result<Dialled, NotDialled> {
     // What cannot be reached has no such address, and connecting says why.
     let source = plan.source.or_else(|| chosen(plan.remote).ok());
+    dial_from(source, plan, node, end).await
+}
+
+/// Connects by a plan, from this address as far as is known before.
+async fn dial_from(
+    source: Option<IpAddr>,
+    plan: PeerPlan,
+    node: NodeName,
+    end: Arc<Holder>,
+) -> Result<Dialled, NotDialled> {
     // Whether or not there can be a connection now, what the one before had is free.
     end.keep_only(plan.remote, source);
     let socket = open(&plan)?;
@@ -55,6 +65,10 @@ pub(super) async fn dial(plan: PeerPlan, node: NodeName, end: Arc<Holder>) -> Re
     let stream = socket.connect(plan.remote).await.map_err(|error| error.to_string())?;
     stream.set_nodelay(true).map_err(|error| error.to_string())?;
     let address = stream.local_addr().map_err(|error| error.to_string())?;
+    // Addresses and routes may have changed since.
+    if source != Some(address.ip()) {
+        end.take((plan.remote, address.ip())).await?;
+    }
     // A node may have thousands of interfaces; others do not wait until they are read.
     let beside = tokio::task::spawn_blocking(move || beside(address)).await.unwrap_or_default();
     let local = Local::new(address.ip(), &beside, plan.router_id, node.as_str());
@@ -162,6 +176,31 @@ mod tests {
             IpFamily::V4 => socket.ttl_v4().unwrap(),
             IpFamily::V6 => socket.unicast_hops_v6().unwrap(),
         }
+    }
+
+    #[tokio::test]
+    async fn what_is_held_is_the_address_that_the_connection_comes_from() {
+        let listener = TcpListener::bind("127.10.40.2:0").unwrap();
+        let remote = listener.local_addr().unwrap();
+        let own: IpAddr = "127.0.0.1".parse().unwrap();
+        let ends = Arc::new(Ends::default());
+        let (first, second) =
+            (Arc::new(ends.holder(&"first".into())), Arc::new(ends.holder(&"second".into())));
+        for (expected, source) in [(own, "127.10.40.3".parse().ok()), (own, None)] {
+            let node = NodeName::from("n1");
+            let dialled =
+                dial_from(source, plan(remote, Hops::Unlimited), node, first.clone()).await.unwrap();
+            assert_eq!(dialled.address.ip(), expected);
+            assert!(second.take((remote, own)).await.is_err(), "foreseen {source:?}");
+            assert_eq!(second.take((remote, source.unwrap_or(remote.ip()))).await.map_err(|_| ()), Ok(()));
+        }
+        // Nor is a connection made of what another peer has.
+        second.take((remote, own)).await.unwrap_err();
+        first.keep_only(remote, Some(remote.ip()));
+        second.take((remote, own)).await.unwrap();
+        let plan = plan(remote, Hops::Unlimited);
+        let refused = dial_from("127.10.40.3".parse().ok(), plan, NodeName::from("n1"), first).await;
+        assert!(matches!(refused, Err(NotDialled::Excluded(_))));
     }
 
     #[tokio::test]

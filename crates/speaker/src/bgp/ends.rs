@@ -156,8 +156,14 @@ impl Holder {
     }
 
     fn give_back(&self, which: impl Fn(&Pair) -> bool) {
-        self.ends.lock().by.retain(|pair, claim| claim.number != self.number || !which(pair));
-        self.ends.freed.notify_waiters();
+        let mut held = self.ends.lock();
+        let before = held.by.len();
+        held.by.retain(|pair, claim| claim.number != self.number || !which(pair));
+        let freed = held.by.len() < before;
+        drop(held);
+        if freed {
+            self.ends.freed.notify_waiters();
+        }
     }
 }
 
