@@ -52,7 +52,7 @@ pub struct Wire {
     owned: BTreeSet<IpAddr>,
     /// Addresses of `owned` that others lead, until when they are answered for.
     handing: BTreeMap<IpAddr, Time>,
-    /// Addresses of `owned` that somebody else has announced, and when.
+    /// Addresses of `owned` that somebody else has announced: when, and whether this node has since.
     claims: BTreeMap<IpAddr, Claim>,
     /// Addresses of `owned` that this node came to lead a moment ago, or again, when that was, and nobody else has
     /// announced them since.
